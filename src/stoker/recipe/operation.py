@@ -1,0 +1,43 @@
+"""The sections that say how a run is kept, watched and evaluated: `checkpoint`, `telemetry`, `evaluation`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from stoker.recipe.section import Section
+
+
+class Checkpoint(Section):
+    """When state is saved, and which checkpoints are kept."""
+
+    every: int = Field(default=100, ge=1)
+    """Steps between checkpoints; the last step is always saved."""
+    keep_last: int = Field(default=2, ge=1)
+    """Newest checkpoints that are kept."""
+    keep_every: int | None = Field(default=None, ge=1)
+    """Checkpoints at multiples of this step are kept for good."""
+
+
+class Telemetry(Section):
+    """What is recorded besides the figures of every step."""
+
+    module_norms_every: int = Field(default=10, ge=1)
+    """Steps between records of the gradient norm by module."""
+    flush_seconds: float = Field(default=1.0, ge=0)
+    """Longest time a recorded row may wait in memory."""
+
+
+class Evaluation(Section):
+    """Evaluation on held-out documents during training, and samples of generated text."""
+
+    every: int = Field(default=0, ge=0)
+    """Steps between evaluations; 0 evaluates only after the last step."""
+    sequences: int = Field(default=32, ge=1)
+    """Most sequences per source that one evaluation reads."""
+    micro_batch_size: int = Field(default=8, ge=1)
+    prompts: tuple[str, ...] = ()
+    """Texts that are continued at every evaluation, to be shown in the report."""
+    sample_tokens: int = Field(default=48, ge=1)
+    """Tokens generated for each prompt."""
+    temperature: float = Field(default=0.8, ge=0)
+    """0 takes the likeliest token."""

@@ -1,0 +1,157 @@
+"""The `training` section: how long, how large a step, with which optimizer and schedule."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from stoker.recipe.section import Section
+
+Precision = Literal["fp32", "bf16", "fp16", "pure_bf16"]
+
+
+class AdamW(Section):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
+
+    name: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(default=3e-4, ge=0, allow_inf_nan=False)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.1, ge=0)
+
+
+class Muon(Section):
+    """Momentum orthogonalised by Newton-Schulz for matrices in the blocks (Jordan 2024); AdamW for the rest."""
+
+    name: Literal["muon"]
+    learning_rate: float = Field(default=0.02, ge=0, allow_inf_nan=False)
+    """For the matrices in the blocks."""
+    momentum: float = Field(default=0.95, ge=0, lt=1)
+    newton_schulz_steps: int = Field(default=5, ge=1)
+    weight_decay: float = Field(default=0.1, ge=0)
+    adamw_learning_rate: float = Field(default=3e-4, ge=0, allow_inf_nan=False)
+    """For embeddings, head, norms and biases, which AdamW trains; follows the same schedule."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+
+
+class Adafactor(Section):
+    """Adafactor with factored second moments (Shazeer & Stern 2018), with the given learning rate."""
+
+    name: Literal["adafactor"]
+    learning_rate: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
+    decay_exponent: float = Field(default=0.8, gt=0, le=1)
+    """The second moment's decay at step t is 1 - t^-exponent."""
+    clip_threshold: float = Field(default=1.0, gt=0)
+    """Updates whose root mean square exceeds this are scaled down to it."""
+    epsilon: float = Field(default=1e-30, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+class Lion(Section):
+    """Sign of interpolated momentum (Chen et al. 2023)."""
+
+    name: Literal["lion"]
+    learning_rate: float = Field(default=1e-4, ge=0, allow_inf_nan=False)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.99, ge=0, lt=1)
+    weight_decay: float = Field(default=0.1, ge=0)
+
+
+Optimizer = Annotated[AdamW | Muon | Adafactor | Lion, Field(discriminator="name")]
+
+
+class Schedule(Section):
+    """The learning rate as a factor of the optimizer's, a function of the step alone."""
+
+    name: Literal["cosine", "linear", "wsd", "inverse_sqrt", "constant"] = "cosine"
+    """`wsd` is warm-up, stable, decay (Hu et al. 2024): constant, then down over `decay_steps`."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """The factor rises linearly from 1/warmup_steps to 1 over this many steps."""
+    minimum: float = Field(default=0.1, ge=0, le=1)
+    """Factor at the last step of cosine, linear and wsd."""
+    decay_steps: int | None = Field(default=None, ge=1)
+    """Length of wsd's final decay; by default a tenth of the steps."""
+
+
+class BatchRamp(Section):
+    """From `step` on (the first step is 1), a step holds `global_batch_size` sequences."""
+
+    step: int = Field(ge=2)
+    global_batch_size: int = Field(ge=1)
+
+
+class LossScale(Section):
+    """Dynamic loss scaling for fp16 (Micikevicius et al. 2018)."""
+
+    initial: float = Field(default=2.0**16, gt=0)
+    growth_interval: int = Field(default=2000, ge=1)
+    """Steps without an overflow after which the scale doubles."""
+    minimum: float = Field(default=1.0, gt=0)
+    """Below this the run stops as non-finite: the gradients themselves are broken."""
+
+
+class Training(Section):
+    """One training run."""
+
+    steps: int = Field(ge=1)
+    """Optimizer steps."""
+    sequence_length: int = Field(ge=2)
+    """Tokens per sequence."""
+    global_batch_size: int = Field(ge=1)
+    """Sequences per optimizer step, over all ranks."""
+    batch_ramp: tuple[BatchRamp, ...] = ()
+    """Later sizes of the global batch, in order of step; `global_batch_size` holds until the first."""
+    micro_batch_size: int | None = Field(default=None, ge=1)
+    """Sequences per forward pass on one rank; derived when not given. Accumulation follows from it."""
+    optimizer: Optimizer = AdamW()
+    schedule: Schedule = Schedule()
+    decay_all_parameters: bool = False
+    """Apply weight decay to norms, biases and embeddings too."""
+    gradient_clip: float | None = Field(default=1.0, gt=0)
+    """Largest global gradient norm; larger gradients are scaled down to it."""
+    precision: Precision = "fp32"
+    """`bf16` and `fp16` compute in 16 bits with fp32 weights; `pure_bf16` keeps the weights in 16 bits too."""
+    loss_scale: LossScale = LossScale()
+    document_mask: bool = True
+    """A token attends only to tokens of its own document."""
+    compile: bool = False
+    """Compile each block with torch.compile."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | None = Field(default=None, ge=1)
+    """Processor threads per rank; by default the processors divided by the ranks of this machine."""
+    timeout_seconds: float = Field(default=600, gt=0)
+    """A collective that takes longer ends the run."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Training:
+        steps = [ramp.step for ramp in self.batch_ramp]
+        if steps != sorted(set(steps)):
+            raise ValueError("batch_ramp must be ordered by step, each step once")
+        if self.schedule.warmup_steps > self.steps:
+            raise ValueError(
+                f"schedule.warmup_steps ({self.schedule.warmup_steps}) exceeds steps ({self.steps}): "
+                "the learning rate would never arrive"
+            )
+        return self
+
+    def batch_size_at(self, step: int) -> int:
+        """Sequences in the global batch of `step` (the first step is 1)."""
+        size = self.global_batch_size
+        for ramp in self.batch_ramp:
+            if step >= ramp.step:
+                size = ramp.global_batch_size
+        return size
+
+    def samples_before(self, step: int) -> int:
+        """Sequences trained on in all steps before `step` (the first step is 1); closed form, O(ramps)."""
+        total, start, size = 0, 1, self.global_batch_size
+        for ramp in self.batch_ramp:
+            if ramp.step >= step:
+                break
+            total += (ramp.step - start) * size
+            start, size = ramp.step, ramp.global_batch_size
+        return total + (step - start) * size

@@ -1,0 +1,110 @@
+"""What a run owns on disk, and the lock that lets only one process own it.
+
+    RUN/recipe.yaml  environment.json  plan.json  corpus.json  record/  checkpoints/  export/  report.html  lock
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.durable_files import explained_disk_errors
+from stoker.errors import BadInput
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths inside one run's folder."""
+
+    path: Path
+
+    @property
+    def recipe(self) -> Path:
+        """The recipe as it was trained, in full."""
+        return self.path / "recipe.yaml"
+
+    @property
+    def environment(self) -> Path:
+        """Machine, versions and device."""
+        return self.path / "environment.json"
+
+    @property
+    def plan(self) -> Path:
+        """What was predicted before the run."""
+        return self.path / "plan.json"
+
+    @property
+    def corpus(self) -> Path:
+        """Copy of the prepared corpus's manifest; its `folder` names where the tokens are."""
+        return self.path / "corpus.json"
+
+    @property
+    def record(self) -> Path:
+        """Folder of the append-only record."""
+        return self.path / "record"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of checkpoints, one sub-folder each."""
+        return self.path / "checkpoints"
+
+    @property
+    def report(self) -> Path:
+        """The static page."""
+        return self.path / "report.html"
+
+    @property
+    def lock_file(self) -> Path:
+        """Says who holds the folder."""
+        return self.path / "lock"
+
+    def require_run(self) -> None:
+        """Raise `BadInput` unless this folder holds a run."""
+        if not self.recipe.is_file():
+            raise BadInput(f"{self.path} is not a run: it has no recipe.yaml. `stoker train RECIPE` makes one.")
+
+    @contextmanager
+    def held(self, purpose: str) -> Iterator[None]:
+        """Hold the folder for this process (and the workers it starts) until the block ends.
+
+        The lock is the operating system's, so it ends with the process, however that ends.
+        Raises `BadInput` when another process holds it, naming host, process and purpose.
+        """
+        with locked_folder(self.path, self.lock_file, purpose):
+            yield
+
+
+@contextmanager
+def locked_folder(folder: Path, lock_file: Path, purpose: str) -> Iterator[None]:
+    """Hold `lock_file` inside `folder` exclusively; see `RunDirectory.held`."""
+    with explained_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 4096).decode(errors="replace").strip() or "an unknown process"
+            raise BadInput(
+                f"{folder} is in use: {holder}. Wait for it, stop it, or choose another folder."
+            ) from None
+        holder_text = json.dumps(
+            {
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "purpose": purpose,
+                "since": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+            }
+        )
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder_text.encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
