@@ -1,0 +1,61 @@
+"""The one door through which a layout reaches a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from stoker.parallel.gradients import Gradients
+from stoker.parallel.replicate import replicate
+from stoker.parallel.shard import shard
+from stoker.parallel.world import World
+
+
+@dataclass(frozen=True)
+class ParallelModel:
+    """A model laid out over ranks.
+
+    `training` is called for a forward pass that will be followed by backward;
+    `plain` is the model with its own names, whose parameters may be sharded, and is what
+    evaluation calls and checkpoints save.
+    """
+
+    training: nn.Module
+    plain: nn.Module
+    world: World
+    gradients: Gradients
+
+    @contextmanager
+    def accumulating(self, last: bool) -> Iterator[None]:
+        """Run one micro-batch's forward and backward; gradients are summed over ranks only after the last."""
+        if isinstance(self.training, DistributedDataParallel) and not last:
+            with self.training.no_sync():
+                yield
+            return
+        if isinstance(self.training, FSDPModule):
+            self.training.set_requires_gradient_sync(last)
+        yield
+
+
+def apply(model: nn.Module, blocks: nn.ModuleList, world: World, compile_blocks: bool = False) -> ParallelModel:
+    """Lay `model` out as `world.layout` says. Parameters keep their names.
+
+    `model` must already be on the device with its initial values (the same on every rank).
+    """
+    if compile_blocks:
+        for block in blocks:
+            block.compile(dynamic=False)
+    training: nn.Module = model
+    if world.layout.dp_shard > 1:
+        sharded = shard(model, blocks, world)
+        assert isinstance(sharded, nn.Module)
+        training = sharded
+    elif world.layout.dp_replicate > 1:
+        training = replicate(model, world)
+    return ParallelModel(training, model, world, Gradients(dict(model.named_parameters()), world))
+

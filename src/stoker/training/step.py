@@ -1,0 +1,165 @@
+"""One optimizer step: forward and backward over the micro-batches, check, clip, update.
+
+A step is a function of (weights, optimizer state, recipe, step number): the samples, the
+learning rate and every random draw follow from the recipe's seed and the number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from stoker.counter_random import key_of
+from stoker.data.feeding import MicroBatch
+from stoker.parallel import ParallelModel
+from stoker.recipe import Recipe
+from stoker.training.clock import PhaseClock
+from stoker.training.optimizer import set_learning_rate
+from stoker.training.precision import DynamicLossScale, autocast, dead_update_ratio
+from stoker.training.schedule import learning_rate_factor
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step did, the same on every rank. Sums and counts are over the whole global batch."""
+
+    loss: float
+    """Mean cross-entropy over all counted tokens, nats; may be NaN or Inf."""
+    loss_by_source: dict[str, float]
+    tokens_by_source: dict[str, int]
+    tokens: int
+    gradient_norm: float
+    """True global norm before clipping, loss scale removed."""
+    gradient_norm_by_module: dict[str, float] | None
+    learning_rate: float
+    clipped: bool
+    skipped: bool
+    """The update was left out because an fp16 gradient overflowed; the loss scale has been lowered."""
+    finite: bool
+    """False: loss or gradient was not finite, nothing was updated, and the run must stop."""
+    loss_scale: float | None
+    dead_updates: float | None
+    """pure_bf16 only: share of weights that the update was too small to move."""
+    stop_requested: bool
+    """Some rank was asked to stop."""
+
+
+class TrainingStep:
+    """Does one step at a time on a model that is laid out over ranks."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        source_names: Sequence[str],
+        model: ParallelModel,
+        optimizer: torch.optim.Optimizer,
+        loss_scale: DynamicLossScale | None,
+        clock: PhaseClock,
+    ) -> None:
+        self.recipe = recipe
+        self.source_names = tuple(source_names)
+        self.model = model
+        self.optimizer = optimizer
+        self.loss_scale = loss_scale
+        self.clock = clock
+
+    def __call__(self, step: int, batches: Sequence[MicroBatch], *, with_modules: bool, stop: bool) -> StepResult:
+        """Train on this rank's part of the global batch of `step`.
+
+        `with_modules` asks for gradient norms by module; `stop` says that this rank was asked
+        to stop. Collective: every rank calls it with the same `step`.
+        """
+        training, world = self.recipe.training, self.model.world
+        batches = [batch.to(world.device) for batch in batches]
+        with self.clock.phase("communication"):
+            counted = sum(int((batch.targets >= 0).sum()) for batch in batches)
+            tokens = int(world.sum(torch.tensor(counted, dtype=torch.int64, device=world.device)))
+        sums = self._accumulate_gradients(step, batches, tokens)
+        with self.clock.phase("communication"):
+            sums = world.sum(torch.cat([sums, sums.new_tensor([float(stop)])]))
+            norms = self.model.gradients.norms()
+        scale = self.loss_scale.scale if self.loss_scale else 1.0
+        norm = self.model.gradients.total_norm(norms) / scale
+        losses, counts = sums[: len(self.source_names)], sums[len(self.source_names) : -1]
+        loss = float(losses.sum() / counts.sum()) if tokens else 0.0
+        finite = math.isfinite(norm) and math.isfinite(loss)
+        overflowed = self.loss_scale is not None and math.isfinite(loss) and not finite
+        dead_updates = None
+        factor = learning_rate_factor(training.schedule, step, training.steps)
+        learning_rate = set_learning_rate(self.optimizer, factor)
+        clipped = finite and training.gradient_clip is not None and norm > training.gradient_clip
+        with self.clock.phase("optimizer"):
+            if finite:
+                clip = training.gradient_clip / norm if clipped and training.gradient_clip else 1.0
+                self.model.gradients.scale(clip / scale)
+                dead_updates = self._update()
+            if self.loss_scale is not None and (finite or overflowed):
+                self.loss_scale.update(overflow=overflowed)
+            self.model.gradients.clear()
+        sources = [(n, float(t), int(c)) for n, t, c in zip(self.source_names, losses, counts, strict=True) if c]
+        return StepResult(
+            loss=loss,
+            loss_by_source={name: total / count for name, total, count in sources},
+            tokens_by_source={name: count for name, _, count in sources},
+            tokens=tokens,
+            gradient_norm=norm,
+            gradient_norm_by_module=self.model.gradients.by_module(norms / scale) if with_modules else None,
+            learning_rate=learning_rate,
+            clipped=clipped,
+            skipped=overflowed,
+            finite=finite or overflowed,
+            loss_scale=scale if self.loss_scale else None,
+            dead_updates=dead_updates,
+            stop_requested=bool(sums[-1] > 0),
+        )
+
+    def _accumulate_gradients(self, step: int, batches: Sequence[MicroBatch], tokens: int) -> torch.Tensor:
+        """Forward and backward over this rank's micro-batches.
+
+        The one place where a loss is divided: every micro-batch's sum of token losses, on every
+        rank, by the count of tokens in the whole global batch. Returns float64 [2 × sources]:
+        sums of cross-entropy by source, then counts of tokens by source, of this rank.
+        """
+        training, world = self.recipe.training, self.model.world
+        scale = self.loss_scale.scale if self.loss_scale else 1.0
+        sources = len(self.source_names)
+        sums = torch.zeros(2 * sources, dtype=torch.float64, device=world.device)
+        self.model.training.train()
+        for index, batch in enumerate(batches):
+            self._seed_draws(step, batch)
+            with self.model.accumulating(last=index == len(batches) - 1):
+                with self.clock.phase("forward"), autocast(training.precision, world.device):
+                    losses = self.model.training(
+                        batch.tokens,
+                        batch.targets,
+                        positions=batch.positions,
+                        documents=batch.documents if training.document_mask else None,
+                        samples=batch.samples,
+                        step=step,
+                        seed=self.recipe.seed,
+                        loss_scale=scale / max(tokens, 1),
+                    )
+                with self.clock.phase("backward"):
+                    losses.loss_sum.backward()
+            by_sample = losses.token_losses.sum(dim=1, dtype=torch.float64)
+            counts = (batch.targets >= 0).sum(dim=1).to(torch.float64)
+            sums[:sources].index_add_(0, batch.sources, by_sample)
+            sums[sources:].index_add_(0, batch.sources, counts)
+        return sums
+
+    def _update(self) -> float | None:
+        if self.recipe.training.precision != "pure_bf16":
+            self.optimizer.step()
+            return None
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        before = [parameter.detach().clone() for parameter in parameters]
+        self.optimizer.step()
+        return dead_update_ratio(before, parameters)
+
+    def _seed_draws(self, step: int, batch: MicroBatch) -> None:
+        """Dropout's draws follow from the seed, the step and the micro-batch's first sample."""
+        if self.recipe.model.dropout > 0:
+            torch.manual_seed(key_of(self.recipe.seed, "dropout", step, int(batch.samples[0])) >> 1)
