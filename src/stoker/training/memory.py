@@ -1,0 +1,16 @@
+"""How much memory this rank has needed at most."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import torch
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Peak bytes: allocated on a CUDA device; resident in the process otherwise."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,37 @@
+"""Being asked to stop: noted at once, acted on after the step."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequest:
+    """Whether this process was asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Signal handler. A second Ctrl-C stops at once."""
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def listening() -> Iterator[StopRequest]:
+    """Turn SIGTERM and SIGINT into a `StopRequest` until the block ends."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.signal(number, request.note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

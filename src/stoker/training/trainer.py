@@ -1,0 +1,169 @@
+"""The loop: take a step, record it, and now and then evaluate and save."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.checkpoint import save
+from stoker.data.feeding import Feed, MicroBatch
+from stoker.errors import NonFinite, StokerError, Terminated
+from stoker.recipe import Recipe
+from stoker.record import RecordWriter
+from stoker.run_directory import RunDirectory
+from stoker.training.clock import PhaseClock
+from stoker.training.evaluation import SourceScore, continue_prompts, evaluate
+from stoker.training.memory import peak_memory_bytes
+from stoker.training.position import Position
+from stoker.training.signals import StopRequest
+from stoker.training.step import StepResult, TrainingStep
+from stoker.training.held_out_text import HeldOutText
+
+
+@dataclass
+class Trainer:
+    """Trains from `position` to the recipe's last step. All ranks run the same loop."""
+
+    recipe: Recipe
+    run: RunDirectory
+    feed: Feed
+    text: HeldOutText
+    step: TrainingStep
+    record: RecordWriter
+    position: Position
+    stop: StopRequest
+    clock: PhaseClock
+    report: Callable[[dict[str, Any]], None]
+
+    def fit(self) -> None:
+        """Run every step that is still to do. Raises `NonFinite` or `Terminated` when stopped short."""
+        self.record.append("event", self._event("resumed" if self.position.step else "started"))
+        for step, batches in self._batches():
+            result = self.step(
+                step, batches, with_modules=self._due(step, self.recipe.telemetry.module_norms_every), stop=self.stop.asked
+            )
+            if not result.finite:
+                self._stop_non_finite(step, result)
+            self.position.advance(step, result.tokens, self.step.loss_scale)
+            # Recorded before it is saved: a run that resumes from a checkpoint has the row of every step in it.
+            self._record_step(step, result)
+            last = step == self.recipe.training.steps
+            if last or self._due(step, self.recipe.evaluation.every):
+                self._evaluate(step)
+            if last or result.stop_requested or self._due(step, self.recipe.checkpoint.every):
+                self._save(step)
+            if result.stop_requested and not last:
+                self._stop_on_request(step)
+        self.record.append("event", self._event("finished"))
+
+    def _batches(self) -> Iterable[tuple[int, list[MicroBatch]]]:
+        """The steps still to do with this rank's micro-batches; waiting for data counts as `data`."""
+        world = self.step.model.world
+        steps = self.feed.steps(
+            self.position.step + 1, self.recipe.training.steps, world.rank, world.layout.data_parallel_size
+        )
+        while True:
+            with self.clock.phase("data"):
+                item = next(steps, None)
+            if item is None:
+                return
+            yield item
+
+    def _due(self, step: int, every: int) -> bool:
+        return every > 0 and step % every == 0
+
+    def _evaluate(self, step: int) -> None:
+        with self.clock.phase("evaluation"):
+            model, world = self.step.model, self.step.model.world
+            scores = evaluate(model.plain, self.recipe, self.text.sources, world)
+            continuations = continue_prompts(model.plain, self.recipe, self.text)
+        if not world.is_first:
+            return
+        for score in scores:
+            self.record.append("evaluation", score.row(step))
+        for prompt, continuation in continuations:
+            self.record.append("sample", {"step": step, "prompt": prompt, "text": continuation})
+        self.report({"kind": "evaluation", "step": step, "scores": [_score_line(score) for score in scores]})
+
+    def _save(self, step: int) -> None:
+        begun = time.perf_counter()
+        with self.clock.phase("checkpoint"):
+            self.record.flush()
+            try:
+                save(
+                    self.run.checkpoints,
+                    step,
+                    self.step.model.plain,
+                    self.step.optimizer,
+                    self.position.as_progress(self.recipe),
+                    self.recipe.checkpoint,
+                )
+            except StokerError as error:
+                self.record.append("event", self._event("save_failed", reason=str(error)))
+                raise
+        self.record.append("event", self._event("saved", seconds=time.perf_counter() - begun))
+
+    def _record_step(self, step: int, result: StepResult) -> None:
+        seconds = self.clock.read_and_restart()
+        first = self.recipe.training.samples_before(step)
+        row = {
+            "attempt": self.position.attempt,
+            "step": step,
+            "time": time.time(),
+            "loss": result.loss,
+            "loss_by_source": result.loss_by_source,
+            "tokens_by_source": result.tokens_by_source,
+            "gradient_norm": result.gradient_norm,
+            "gradient_norm_by_module": result.gradient_norm_by_module,
+            "learning_rate": result.learning_rate,
+            "tokens": result.tokens,
+            "tokens_seen": self.position.tokens_seen,
+            "first_sample": first,
+            "last_sample": first + self.recipe.training.batch_size_at(step),
+            "batch_digest": self.feed.digest(step) if self.step.model.world.is_first else None,
+            "accumulation": self.recipe.accumulation_at(step),
+            "clipped": result.clipped,
+            "skipped": result.skipped,
+            "loss_scale": result.loss_scale,
+            "dead_updates": result.dead_updates,
+            "seconds": seconds,
+            "memory_peak_bytes": peak_memory_bytes(self.step.model.world.device),
+            "ranks": self.step.model.world.layout.world_size,
+        }
+        self.record.append("step", row)
+        self.report({"kind": "step", **{k: row[k] for k in ("step", "loss", "learning_rate", "gradient_norm", "tokens")}})
+
+    def _stop_non_finite(self, step: int, result: StepResult) -> None:
+        """Nothing was updated: weights and optimizer are those of the step before."""
+        self._record_step(step, result)
+        first = self.recipe.training.samples_before(step)
+        samples = [first, first + self.recipe.training.batch_size_at(step)]
+        self.record.append("event", self._event("non_finite", step=step, samples=samples))
+        self.record.flush()
+        raise NonFinite(
+            f"step {step}: loss {result.loss}, gradient norm {result.gradient_norm}: not finite, so nothing was "
+            f"updated and the run stopped. Its batch is samples {samples[0]} to {samples[1] - 1}: "
+            f"`stoker data show {self.run.path} --step {step}` prints them."
+        )
+
+    def _stop_on_request(self, step: int) -> None:
+        self.record.append("event", self._event("terminated"))
+        self.record.flush()
+        raise Terminated(
+            f"asked to stop: saved after step {step}. The same command goes on from there: stoker train …"
+        )
+
+    def _event(self, event: str, step: int | None = None, **detail: Any) -> dict[str, Any]:
+        return {
+            "step": self.position.step if step is None else step,
+            "event": event,
+            "attempt": self.position.attempt,
+            "time": time.time(),
+            "detail": detail,
+        }
+
+
+def _score_line(score: SourceScore) -> dict[str, Any]:
+    return {"source": score.source, "loss": score.loss, "bits_per_byte": score.bits_per_byte}
