@@ -71,18 +71,19 @@ class RunDirectory:
             raise BadInput(f"{self.path} is not a run: it has no recipe.yaml. `stoker train RECIPE` makes one.")
 
     @contextmanager
-    def held(self, purpose: str) -> Iterator[None]:
+    def held(self, purpose: str) -> Iterator[int]:
         """Hold the folder for this process (and the workers it starts) until the block ends.
 
-        The lock is the operating system's, so it ends with the process, however that ends.
+        The lock is the operating system's, so it ends with the process, however that ends. Yields
+        the lock's file descriptor; a worker that is handed a duplicate of it keeps the lock alive.
         Raises `BadInput` when another process holds it, naming host, process and purpose.
         """
-        with locked_folder(self.path, self.lock_file, purpose):
-            yield
+        with locked_folder(self.path, self.lock_file, purpose) as descriptor:
+            yield descriptor
 
 
 @contextmanager
-def locked_folder(folder: Path, lock_file: Path, purpose: str) -> Iterator[None]:
+def locked_folder(folder: Path, lock_file: Path, purpose: str) -> Iterator[int]:
     """Hold `lock_file` inside `folder` exclusively; see `RunDirectory.held`."""
     with explained_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,6 +106,6 @@ def locked_folder(folder: Path, lock_file: Path, purpose: str) -> Iterator[None]
         )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, holder_text.encode(), 0)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

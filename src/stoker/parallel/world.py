@@ -42,6 +42,13 @@ class World:
             dist.all_reduce(tensor, group=self.mesh.get_group("dp_shard"))
         return tensor
 
+    def agree(self, number: int) -> int:
+        """Rank 0's `number`, on every rank."""
+        agreed = torch.tensor(number, dtype=torch.int64, device=self.device)
+        if self.mesh is not None:
+            dist.broadcast(agreed, src=0)
+        return int(agreed)
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self.mesh is not None:

@@ -58,6 +58,11 @@ class Trainer:
                 self._stop_on_request(step)
         self.record.append("event", self._event("finished"))
 
+    def close(self) -> None:
+        """Let go of the feed's threads and flush the record."""
+        self.feed.close()
+        self.record.close()
+
     def _batches(self) -> Iterable[tuple[int, list[MicroBatch]]]:
         """The steps still to do with this rank's micro-batches; waiting for data counts as `data`."""
         world = self.step.model.world

@@ -1,0 +1,165 @@
+"""From a recipe to a finished training run: opens the run's folder and starts its ranks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from stoker.checkpoint import latest
+from stoker.data.corpus import Corpus
+from stoker.data.prepare import find_prepared, prepare
+from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
+from stoker.errors import BadInput
+from stoker.planning import Plan, make_plan, measure_machine, require_fits
+from stoker.progress import Progress, Task
+from stoker.recipe.differences import require_compatible
+from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
+from stoker.record import Record
+from stoker.record.environment import describe_environment
+from stoker.run_directory import RunDirectory
+from stoker.training.local_ranks import run_ranks
+from stoker.training.rank import Job, train_rank
+from stoker.training.signals import listening
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """How a training run stands when `train` returns."""
+
+    run: RunDirectory
+    steps: int
+    checkpoint: Path
+    trained_now: bool
+    """False when every step was already done."""
+
+
+def train(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
+    """Train what `loaded` says in the folder `run`, from its newest checkpoint if it has one.
+
+    Prepares the corpus first where that is still to do. Under a launcher that sets `WORLD_SIZE`
+    (torchrun, for instance) this process is one of the ranks; otherwise the ranks are started here.
+    """
+    if "WORLD_SIZE" in os.environ:
+        return _train_as_one_rank(loaded, run, progress)
+    corpus = prepare(loaded, progress)
+    with run.held("train") as lock:
+        job = open_run(loaded, run, corpus)
+        checkpoint = latest(run.checkpoints)
+        if checkpoint is not None and _step_of(checkpoint) >= loaded.recipe.training.steps:
+            return TrainingOutcome(run, _step_of(checkpoint), checkpoint, trained_now=False)
+        first = _step_of(checkpoint) if checkpoint else 0
+        with _shown(progress, job, first) as report, listening() as stop:
+            if loaded.recipe.layout.world_size == 1:
+                train_rank(job, 0, 0, 1, None, stop, report)
+            else:
+                run_ranks(job, stop, lock, report)
+        return _outcome(run)
+
+
+def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus) -> Job:
+    """Write what a run's folder holds before its first step, or check that it is the same run.
+
+    The caller holds the folder. Raises `BadInput` when the recipe changed in a way that would make it
+    another run, or when the plan says that it does not fit this machine.
+    """
+    recipe = loaded.recipe
+    text = dump_recipe(recipe)
+    existing = load_recipe(run.recipe).recipe if run.recipe.is_file() else None
+    if existing is not None:
+        require_compatible(existing, recipe)
+    for folder in (run.path, run.checkpoints):
+        remove_partials(folder)
+    if not run.plan.is_file() or existing is None or dump_recipe(existing) != text:
+        plan = plan_for(loaded, corpus)
+        write_json(run.plan, plan.model_dump(mode="json"))
+    write_text(run.recipe, text)
+    write_bytes(run.corpus, (corpus.folder / "manifest.json").read_bytes())
+    write_json(run.path / "origin.json", {"recipe": str(loaded.path), "corpus": str(corpus.folder)})
+    write_json(run.environment, describe_environment(recipe.training.device))
+    attempts = Record(run.record).attempts()
+    return Job(recipe, run.path, corpus.folder, max(attempts, default=0) + 1)
+
+
+def plan_for(loaded: LoadedRecipe, corpus: Corpus) -> Plan:
+    """The plan of a run on this machine, refused when it cannot fit."""
+    machine = measure_machine(loaded.recipe, corpus.vocabulary_size)
+    plan = make_plan(loaded.recipe, corpus.vocabulary_size, machine)
+    require_fits(plan, machine)
+    return plan
+
+
+def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    loaded.recipe.layout.require_world_size(int(os.environ["WORLD_SIZE"]))
+    corpus = find_prepared(loaded)
+    if corpus is None:
+        raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
+    with listening() as stop:
+        if rank != 0:  # rank 0 joins only when the folder is ready, and tells the others its attempt
+            job = Job(loaded.recipe, run.path, corpus.folder, attempt=0)
+            train_rank(job, rank, local_rank, local_ranks, None, stop, lambda message: None)
+            return _outcome(run)
+        with run.held("train"):
+            job = open_run(loaded, run, corpus)
+            with _shown(progress, job, 0) as report:
+                train_rank(job, rank, local_rank, local_ranks, None, stop, report)
+    return _outcome(run)
+
+
+def _outcome(run: RunDirectory) -> TrainingOutcome:
+    checkpoint = latest(run.checkpoints)
+    if checkpoint is None:
+        raise BadInput(f"{run.checkpoints} holds no complete checkpoint")
+    return TrainingOutcome(run, _step_of(checkpoint), checkpoint, trained_now=True)
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+@contextmanager
+def _shown(progress: Progress, job: Job, done: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show what rank 0 reports: a bar with step, loss, learning rate, gradient norm and tokens per second."""
+    recipe = job.recipe
+    accumulation = recipe.accumulation_at(1)
+    progress.say(
+        f"global batch {recipe.training.batch_size_at(1)} sequences = {recipe.layout.data_parallel_size} ranks × "
+        f"{accumulation} accumulated micro-batches of {recipe.micro_batch_size_at(1)} ({recipe.layout})"
+    )
+    with progress.task("train", recipe.training.steps, "steps") as task:
+        task.advance(done)
+        yield _StepLine(progress, task)
+
+
+class _StepLine:
+    """Turns reports into the words beside the bar."""
+
+    def __init__(self, progress: Progress, task: Task) -> None:
+        self._progress = progress
+        self._task = task
+        self._before = time.monotonic()
+        self._tokens_per_second = 0.0
+
+    def __call__(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "evaluation":
+            scores = ", ".join(f"{score['source']} {score['loss']:.3f}" for score in message["scores"])
+            if scores:
+                self._progress.say(f"step {message['step']}: held-out loss {scores}")
+            return
+        now = time.monotonic()
+        rate = message["tokens"] / max(now - self._before, 1e-9)
+        self._tokens_per_second = rate if not self._tokens_per_second else 0.9 * self._tokens_per_second + 0.1 * rate
+        self._before = now
+        self._task.describe(
+            f"loss {message['loss']:.3f}  lr {message['learning_rate']:.2e}  "
+            f"norm {message['gradient_norm']:.2f}  {self._tokens_per_second:,.0f} tokens/s"
+        )
+        self._task.advance()

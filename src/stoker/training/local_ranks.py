@@ -1,0 +1,174 @@
+"""Starts the ranks of a run as processes on this machine, and answers for how they end.
+
+Ranks are forked from a server process that has imported everything and computed nothing:
+starting eight takes seconds, and none inherits a thread pool in the middle of its work.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing import connection, get_context, parent_process
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import torch.distributed as dist
+
+from stoker.errors import EXIT_FAILED, NonFinite, StokerError, Terminated
+from stoker.run_directory import RunDirectory
+from stoker.training.rank import Job, train_rank
+from stoker.training.signals import StopRequest, listening
+
+_GRACE_SECONDS = 10.0
+"""How long ranks may take to end by themselves after one of them failed."""
+
+
+def run_ranks(job: Job, stop: StopRequest, lock: int, report: Callable[[dict[str, Any]], None]) -> None:
+    """Run every rank of `job` on this machine until all have ended.
+
+    What rank 0 reports is passed to `report`. Raises the error of the rank that failed first,
+    and then ends the others.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["stoker.training.local_ranks"])
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    ranks: list[_Rank] = []
+    try:
+        for rank in range(job.recipe.layout.world_size):
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_rank_main, args=(job, rank, store.port, sender, DupFd(lock)), daemon=True)
+            process.start()
+            sender.close()
+            ranks.append(_Rank(process, receiver))
+        _watch(ranks, stop, report)
+    finally:
+        for rank_ in ranks:
+            if rank_.process.is_alive():
+                rank_.process.kill()
+            rank_.process.join()
+
+
+class _Rank:
+    def __init__(self, process: ForkServerProcess, messages: connection.Connection) -> None:
+        self.process = process
+        self.messages = messages
+        self.failure: dict[str, Any] | None = None
+        self.listening = True
+
+    def receive(self) -> dict[str, Any] | None:
+        try:
+            message: dict[str, Any] = self.messages.recv()
+        except EOFError:
+            self.listening = False
+            return None
+        if message["kind"] == "failure":
+            self.failure = message
+            return None
+        return message
+
+
+def _watch(ranks: list[_Rank], stop: StopRequest, report: Callable[[dict[str, Any]], None]) -> None:
+    forwarded, deadline = False, None
+    while any(rank.process.is_alive() or rank.listening for rank in ranks):
+        waiting = [rank.messages for rank in ranks if rank.listening]
+        waiting += [rank.process.sentinel for rank in ranks if rank.process.is_alive()]  # type: ignore[misc]
+        ready = connection.wait(waiting, timeout=0.2)
+        for rank in ranks:
+            if rank.messages in ready and (message := rank.receive()) is not None:
+                report(message)
+        if stop.asked and not forwarded:
+            forwarded = True
+            for rank in ranks:
+                if rank.process.is_alive() and rank.process.pid is not None:
+                    os.kill(rank.process.pid, signal.SIGTERM)
+        failed = [rank for rank in ranks if rank.failure or (rank.process.exitcode or 0) != 0]
+        if failed and deadline is None:
+            deadline = time.monotonic() + _GRACE_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            break
+    _raise_first_failure(ranks)
+
+
+def _raise_first_failure(ranks: list[_Rank]) -> None:
+    """A rank that was killed says nothing and is the cause; the others only lost their peer. After that an
+    error Stoker understands says more than a broken connection, and an earlier one more than a later."""
+    for number, rank in enumerate(ranks):
+        code = rank.process.exitcode
+        if code is not None and code < 0 and rank.failure is None:
+            name = signal.Signals(-code).name
+            hint = "; often that is the system running out of memory" if name == "SIGKILL" else ""
+            raise StokerError(
+                f"rank {number} was killed by {name}{hint}. Nothing saved is lost: "
+                "the same command goes on from the newest checkpoint."
+            )
+    failures = sorted(
+        (rank.failure for rank in ranks if rank.failure),
+        key=lambda failure: (not failure["understood"], failure["time"]),
+    )
+    if not failures:
+        for number, rank in enumerate(ranks):
+            if rank.process.exitcode:
+                raise StokerError(f"rank {number} ended with exit code {rank.process.exitcode} and no message")
+        return
+    first = failures[0]
+    error = first["error"](first["message"])
+    error.exit_code = first["exit_code"]
+    raise error
+
+
+def _rank_main(job: Job, rank: int, port: int, sender: connection.Connection, lock: DupFd) -> None:
+    lock.detach()  # type: ignore[attr-defined]  # held open: the run stays locked while any rank lives
+    _end_with_parent()
+    layout, timeout = job.recipe.layout, datetime.timedelta(seconds=job.recipe.training.timeout_seconds)
+    send = sender.send if rank == 0 else _tell_nobody
+    try:
+        store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
+        with listening() as stop:
+            train_rank(job, rank, rank, layout.world_size, store, stop, send)
+    except BaseException as error:
+        sender.send(_as_failure(error, rank, RunDirectory(job.run)))
+        sender.close()
+        os._exit(getattr(error, "exit_code", EXIT_FAILED))
+
+
+def _tell_nobody(message: dict[str, Any]) -> None:
+    pass
+
+
+def _as_failure(error: BaseException, rank: int, run: RunDirectory) -> dict[str, Any]:
+    understood = isinstance(error, StokerError)
+    message = str(error)
+    if not understood:
+        path = run.record / f"rank-{rank:05d}" / "traceback.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(traceback.format_exception(error)))
+        message = f"rank {rank} failed: {type(error).__name__}: {message.splitlines()[0] if message else ''} (see {path})"
+    kinds: tuple[type[StokerError], ...] = (NonFinite, Terminated)
+    return {
+        "kind": "failure",
+        "rank": rank,
+        "time": time.time(),
+        "understood": understood,
+        "error": next((kind for kind in kinds if isinstance(error, kind)), StokerError),
+        "exit_code": getattr(error, "exit_code", EXIT_FAILED),
+        "message": message,
+    }
+
+
+def _end_with_parent() -> None:
+    """A rank whose launcher is gone must not go on alone."""
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(EXIT_FAILED)
+
+    threading.Thread(target=wait, daemon=True, name="end-with-parent").start()

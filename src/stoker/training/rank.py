@@ -1,0 +1,111 @@
+"""What one process of a run does, from joining the others to the last step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from stoker.checkpoint import latest, load
+from stoker.data.corpus import Corpus
+from stoker.data.feeding import Feed
+from stoker.model import Decoder, initialise
+from stoker.parallel import ParallelModel, World, apply, join_world
+from stoker.parallel.world import choose_device
+from stoker.recipe import Recipe
+from stoker.record import RecordWriter
+from stoker.run_directory import RunDirectory
+from stoker.training.clock import PhaseClock
+from stoker.training.held_out_text import HeldOutText
+from stoker.training.optimizer import build_optimizer
+from stoker.training.position import Position
+from stoker.training.precision import DynamicLossScale
+from stoker.training.signals import StopRequest
+from stoker.training.step import TrainingStep
+from stoker.training.trainer import Trainer
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a rank needs to know; the same on every rank."""
+
+    recipe: Recipe
+    run: Path
+    corpus: Path
+    attempt: int
+
+
+def train_rank(
+    job: Job, rank: int, local_rank: int, local_ranks: int, store: dist.Store | None, stop: StopRequest, report: Report
+) -> None:
+    """Train as rank `rank` until the last step is done. Collective over all ranks of the job's layout."""
+    training = job.recipe.training
+    device = choose_device(training.device, local_rank)
+    use_processors(training.threads, local_ranks, device)
+    with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds) as world:
+        trainer = build_trainer(job, world, stop, report)
+        try:
+            trainer.fit()
+        finally:
+            trainer.close()
+
+
+def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> Trainer:
+    """Build model, optimizer and feed on this rank, and load the newest checkpoint if there is one."""
+    recipe, run = job.recipe, RunDirectory(job.run)
+    corpus = Corpus.open(job.corpus)
+    clock = PhaseClock(world.device)
+    attempt = world.agree(job.attempt)
+    model = build_model(recipe, corpus.vocabulary_size, world)
+    optimizer = build_optimizer(model.plain, recipe.training)
+    position = Position(attempt=attempt)
+    checkpoint = latest(run.checkpoints)
+    if checkpoint is not None:
+        position = Position.from_progress(load(checkpoint, model.plain, optimizer), attempt)
+    loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
+    if loss_scale is not None and position.loss_scale is not None:
+        loss_scale.load_state_dict(position.loss_scale)
+    feed = Feed(corpus, recipe)
+    names = [source.name for source in recipe.data.sources]
+    return Trainer(
+        recipe=recipe,
+        run=run,
+        feed=feed,
+        text=HeldOutText.of(corpus, recipe),
+        step=TrainingStep(recipe, names, model, optimizer, loss_scale, clock),
+        record=RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds),
+        position=position,
+        stop=stop,
+        clock=clock,
+        report=report,
+    )
+
+
+def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelModel:
+    """The recipe's model with its initial values, laid out over the ranks of `world`."""
+    with torch.device("meta"):
+        model = Decoder(recipe.model, vocabulary_size, recipe.training.sequence_length)
+    model.to_empty(device=world.device)
+    initialise(model, recipe.model, recipe.seed)
+    if recipe.training.precision == "pure_bf16":
+        model.to(torch.bfloat16)
+    return apply(model, model.blocks, world, compile_blocks=recipe.training.compile)
+
+
+def use_processors(threads: int | None, local_ranks: int, device: torch.device) -> None:
+    """Share this machine's processors among its ranks, and ask for reproducible kernels."""
+    processors = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    torch.set_num_threads(threads or max(1, processors // local_ranks))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
