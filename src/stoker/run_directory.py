@@ -1,6 +1,7 @@
 """What a run owns on disk, and the lock that lets only one process own it.
 
-    RUN/recipe.yaml  environment.json  plan.json  corpus.json  record/  checkpoints/  export/  report.html  lock
+RUN/recipe.yaml  environment.json  plan.json  corpus.json  origin.json
+    record/  checkpoints/  report.html  lock
 """
 
 from __future__ import annotations
@@ -42,8 +43,13 @@ class RunDirectory:
 
     @property
     def corpus(self) -> Path:
-        """Copy of the prepared corpus's manifest; its `folder` names where the tokens are."""
+        """Copy of the prepared corpus's manifest."""
         return self.path / "corpus.json"
+
+    @property
+    def origin(self) -> Path:
+        """Where the recipe's file and the prepared corpus are: paths outside this folder."""
+        return self.path / "origin.json"
 
     @property
     def record(self) -> Path:
@@ -68,7 +74,9 @@ class RunDirectory:
     def require_run(self) -> None:
         """Raise `BadInput` unless this folder holds a run."""
         if not self.recipe.is_file():
-            raise BadInput(f"{self.path} is not a run: it has no recipe.yaml. `stoker train RECIPE` makes one.")
+            raise BadInput(
+                f"{self.path} is not a run: it has no recipe.yaml. `stoker train RECIPE` makes one."
+            )
 
     @contextmanager
     def held(self, purpose: str) -> Iterator[int]:

@@ -42,7 +42,9 @@ class ParallelModel:
         yield
 
 
-def apply(model: nn.Module, blocks: nn.ModuleList, world: World, compile_blocks: bool = False) -> ParallelModel:
+def apply(
+    model: nn.Module, blocks: nn.ModuleList, world: World, compile_blocks: bool = False
+) -> ParallelModel:
     """Lay `model` out as `world.layout` says. Parameters keep their names.
 
     `model` must already be on the device with its initial values (the same on every rank).
@@ -58,4 +60,3 @@ def apply(model: nn.Module, blocks: nn.ModuleList, world: World, compile_blocks:
     elif world.layout.dp_replicate > 1:
         training = replicate(model, world)
     return ParallelModel(training, model, world, Gradients(dict(model.named_parameters()), world))
-

@@ -52,7 +52,9 @@ class SourceScore:
 
 
 @torch.no_grad()
-def evaluate(model: torch.nn.Module, recipe: Recipe, held_out: Sequence[HeldOut], world: World) -> list[SourceScore]:
+def evaluate(
+    model: torch.nn.Module, recipe: Recipe, held_out: Sequence[HeldOut], world: World
+) -> list[SourceScore]:
     """Score `model` on each source's held-out sequences, divided over the ranks of `world`.
 
     Collective. Every rank runs the same number of forward passes, so that sharded weights

@@ -25,6 +25,7 @@ from stoker.record import Record
 from stoker.record.environment import describe_environment
 from stoker.run_directory import RunDirectory
 from stoker.training.local_ranks import run_ranks
+from stoker.training.origin import write_origin
 from stoker.training.rank import Job, train_rank
 from stoker.training.signals import listening
 
@@ -81,7 +82,7 @@ def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus) -> Job:
         write_json(run.plan, plan.model_dump(mode="json"))
     write_text(run.recipe, text)
     write_bytes(run.corpus, (corpus.folder / "manifest.json").read_bytes())
-    write_json(run.path / "origin.json", {"recipe": str(loaded.path), "corpus": str(corpus.folder)})
+    write_origin(run, loaded.path, corpus.folder)
     write_json(run.environment, describe_environment(recipe.training.device))
     attempts = Record(run.record).attempts()
     return Job(recipe, run.path, corpus.folder, max(attempts, default=0) + 1)
@@ -101,7 +102,9 @@ def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progre
     loaded.recipe.layout.require_world_size(int(os.environ["WORLD_SIZE"]))
     corpus = find_prepared(loaded)
     if corpus is None:
-        raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
+        raise BadInput(
+            f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first"
+        )
     with listening() as stop:
         if rank != 0:  # rank 0 joins only when the folder is ready, and tells the others its attempt
             job = Job(loaded.recipe, run.path, corpus.folder, attempt=0)
@@ -156,7 +159,9 @@ class _StepLine:
             return
         now = time.monotonic()
         rate = message["tokens"] / max(now - self._before, 1e-9)
-        self._tokens_per_second = rate if not self._tokens_per_second else 0.9 * self._tokens_per_second + 0.1 * rate
+        self._tokens_per_second = (
+            rate if not self._tokens_per_second else 0.9 * self._tokens_per_second + 0.1 * rate
+        )
         self._before = now
         self._task.describe(
             f"loss {message['loss']:.3f}  lr {message['learning_rate']:.2e}  "

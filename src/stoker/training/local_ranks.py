@@ -42,7 +42,9 @@ def run_ranks(job: Job, stop: StopRequest, lock: int, report: Callable[[dict[str
     try:
         for rank in range(job.recipe.layout.world_size):
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_rank_main, args=(job, rank, store.port, sender, DupFd(lock)), daemon=True)
+            process = context.Process(
+                target=_rank_main, args=(job, rank, store.port, sender, DupFd(lock)), daemon=True
+            )
             process.start()
             sender.close()
             ranks.append(_Rank(process, receiver))
@@ -114,7 +116,9 @@ def _raise_first_failure(ranks: list[_Rank]) -> None:
     if not failures:
         for number, rank in enumerate(ranks):
             if rank.process.exitcode:
-                raise StokerError(f"rank {number} ended with exit code {rank.process.exitcode} and no message")
+                raise StokerError(
+                    f"rank {number} ended with exit code {rank.process.exitcode} and no message"
+                )
         return
     first = failures[0]
     error = first["error"](first["message"])

@@ -44,7 +44,13 @@ class Job:
 
 
 def train_rank(
-    job: Job, rank: int, local_rank: int, local_ranks: int, store: dist.Store | None, stop: StopRequest, report: Report
+    job: Job,
+    rank: int,
+    local_rank: int,
+    local_ranks: int,
+    store: dist.Store | None,
+    stop: StopRequest,
+    report: Report,
 ) -> None:
     """Train as rank `rank` until the last step is done. Collective over all ranks of the job's layout."""
     training = job.recipe.training
@@ -79,7 +85,7 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> 
         recipe=recipe,
         run=run,
         feed=feed,
-        text=HeldOutText.of(corpus, recipe),
+        text=HeldOutText.of(corpus, recipe, feed),
         step=TrainingStep(recipe, names, model, optimizer, loss_scale, clock),
         record=RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds),
         position=position,

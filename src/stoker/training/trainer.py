@@ -42,7 +42,10 @@ class Trainer:
         self.record.append("event", self._event("resumed" if self.position.step else "started"))
         for step, batches in self._batches():
             result = self.step(
-                step, batches, with_modules=self._due(step, self.recipe.telemetry.module_norms_every), stop=self.stop.asked
+                step,
+                batches,
+                with_modules=self._due(step, self.recipe.telemetry.module_norms_every),
+                stop=self.stop.asked,
             )
             if not result.finite:
                 self._stop_non_finite(step, result)
@@ -138,7 +141,12 @@ class Trainer:
             "ranks": self.step.model.world.layout.world_size,
         }
         self.record.append("step", row)
-        self.report({"kind": "step", **{k: row[k] for k in ("step", "loss", "learning_rate", "gradient_norm", "tokens")}})
+        self.report(
+            {
+                "kind": "step",
+                **{k: row[k] for k in ("step", "loss", "learning_rate", "gradient_norm", "tokens")},
+            }
+        )
 
     def _stop_non_finite(self, step: int, result: StepResult) -> None:
         """Nothing was updated: weights and optimizer are those of the step before."""
