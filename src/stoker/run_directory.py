@@ -74,9 +74,7 @@ class RunDirectory:
     def require_run(self) -> None:
         """Raise `BadInput` unless this folder holds a run."""
         if not self.recipe.is_file():
-            raise BadInput(
-                f"{self.path} is not a run: it has no recipe.yaml. `stoker train RECIPE` makes one."
-            )
+            raise BadInput(f"{self.path} is not a run: it has no recipe.yaml. `stoker train RECIPE` makes one.")
 
     @contextmanager
     def held(self, purpose: str) -> Iterator[int]:

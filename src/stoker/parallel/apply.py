@@ -42,9 +42,7 @@ class ParallelModel:
         yield
 
 
-def apply(
-    model: nn.Module, blocks: nn.ModuleList, world: World, compile_blocks: bool = False
-) -> ParallelModel:
+def apply(model: nn.Module, blocks: nn.ModuleList, world: World, compile_blocks: bool = False) -> ParallelModel:
     """Lay `model` out as `world.layout` says. Parameters keep their names.
 
     `model` must already be on the device with its initial values (the same on every rank).

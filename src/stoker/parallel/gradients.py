@@ -44,9 +44,7 @@ class Gradients:
         local = self._local_gradients()
         if local:
             # A NaN or Inf anywhere shows in the norm; fp16 and bf16 gradients are summed in fp32.
-            norms = torch._foreach_norm(
-                local, 2, dtype=torch.float32 if local[0].dtype.itemsize < 4 else None
-            )
+            norms = torch._foreach_norm(local, 2, dtype=torch.float32 if local[0].dtype.itemsize < 4 else None)
             squares[present] = torch.stack(norms).to(torch.float64) ** 2
         # Sharded parameters add up over shards; whole ones are the same everywhere and count once.
         if self._world.layout.dp_shard > 1:

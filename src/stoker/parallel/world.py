@@ -94,9 +94,7 @@ def join_world(
         yield single_process_world(device)
         return
     if store is None and "MASTER_ADDR" not in os.environ:
-        raise BadInput(
-            "WORLD_SIZE is set but MASTER_ADDR is not; start the ranks with torchrun or `stoker train`"
-        )
+        raise BadInput("WORLD_SIZE is set but MASTER_ADDR is not; start the ranks with torchrun or `stoker train`")
     dist.init_process_group(
         backend="nccl" if device.type == "cuda" else "gloo",
         init_method=None if store is not None else "env://",

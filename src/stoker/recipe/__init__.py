@@ -75,9 +75,7 @@ class Recipe(Section):
         from stoker.errors import BadInput
 
         sizes = [("global_batch_size", self.training.global_batch_size)]
-        sizes += [
-            (f"batch_ramp[{i}]", ramp.global_batch_size) for i, ramp in enumerate(self.training.batch_ramp)
-        ]
+        sizes += [(f"batch_ramp[{i}]", ramp.global_batch_size) for i, ramp in enumerate(self.training.batch_ramp)]
         for where, size in sizes:
             try:
                 per_rank = self.layout.sequences_per_rank(size)

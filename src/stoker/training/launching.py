@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
 from stoker.checkpoint import latest
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
@@ -102,9 +100,7 @@ def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progre
     loaded.recipe.layout.require_world_size(int(os.environ["WORLD_SIZE"]))
     corpus = find_prepared(loaded)
     if corpus is None:
-        raise BadInput(
-            f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first"
-        )
+        raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
     with listening() as stop:
         if rank != 0:  # rank 0 joins only when the folder is ready, and tells the others its attempt
             job = Job(loaded.recipe, run.path, corpus.folder, attempt=0)

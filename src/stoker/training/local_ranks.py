@@ -116,9 +116,7 @@ def _raise_first_failure(ranks: list[_Rank]) -> None:
     if not failures:
         for number, rank in enumerate(ranks):
             if rank.process.exitcode:
-                raise StokerError(
-                    f"rank {number} ended with exit code {rank.process.exitcode} and no message"
-                )
+                raise StokerError(f"rank {number} ended with exit code {rank.process.exitcode} and no message")
         return
     first = failures[0]
     error = first["error"](first["message"])
@@ -152,7 +150,9 @@ def _as_failure(error: BaseException, rank: int, run: RunDirectory) -> dict[str,
         path = run.record / f"rank-{rank:05d}" / "traceback.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(traceback.format_exception(error)))
-        message = f"rank {rank} failed: {type(error).__name__}: {message.splitlines()[0] if message else ''} (see {path})"
+        message = (
+            f"rank {rank} failed: {type(error).__name__}: {message.splitlines()[0] if message else ''} (see {path})"
+        )
     kinds: tuple[type[StokerError], ...] = (NonFinite, Terminated)
     return {
         "kind": "failure",

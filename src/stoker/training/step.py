@@ -66,9 +66,7 @@ class TrainingStep:
         self.loss_scale = loss_scale
         self.clock = clock
 
-    def __call__(
-        self, step: int, batches: Sequence[MicroBatch], *, with_modules: bool, stop: bool
-    ) -> StepResult:
+    def __call__(self, step: int, batches: Sequence[MicroBatch], *, with_modules: bool, stop: bool) -> StepResult:
         """Train on this rank's part of the global batch of `step`.
 
         `with_modules` asks for gradient norms by module; `stop` says that this rank was asked
@@ -101,9 +99,7 @@ class TrainingStep:
             if self.loss_scale is not None and (finite or overflowed):
                 self.loss_scale.update(overflow=overflowed)
             self.model.gradients.clear()
-        sources = [
-            (n, float(t), int(c)) for n, t, c in zip(self.source_names, losses, counts, strict=True) if c
-        ]
+        sources = [(n, float(t), int(c)) for n, t, c in zip(self.source_names, losses, counts, strict=True) if c]
         return StepResult(
             loss=loss,
             loss_by_source={name: total / count for name, total, count in sources},

@@ -40,11 +40,7 @@ def load_trained_model(run: RunDirectory, step: int | None = None) -> TrainedMod
         saved = sorted(int(path.name.removeprefix("step-")) for path in run.checkpoints.glob("step-*"))
         raise BadInput(
             f"{run.path} has no complete checkpoint{f' of step {step}' if step is not None else ''}; "
-            + (
-                f"it has steps {', '.join(map(str, saved))}"
-                if saved
-                else "train it first: stoker train RECIPE"
-            )
+            + (f"it has steps {', '.join(map(str, saved))}" if saved else "train it first: stoker train RECIPE")
         )
     corpus = corpus_of(run)
     with torch.device("meta"):

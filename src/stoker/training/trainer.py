@@ -15,11 +15,11 @@ from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
 from stoker.training.clock import PhaseClock
 from stoker.training.evaluation import SourceScore, continue_prompts, evaluate
+from stoker.training.held_out_text import HeldOutText
 from stoker.training.memory import peak_memory_bytes
 from stoker.training.position import Position
 from stoker.training.signals import StopRequest
 from stoker.training.step import StepResult, TrainingStep
-from stoker.training.held_out_text import HeldOutText
 
 
 @dataclass
