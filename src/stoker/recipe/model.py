@@ -73,7 +73,7 @@ class Model(Section):
 
                 near = get_close_matches(name, PRESETS, n=3, cutoff=0.3)
                 hint = f"; near: {', '.join(near)}" if near else ""
-                raise ValueError(f"no preset named {name!r}{hint}; `stoker recipe presets` lists them")
+                raise ValueError(f"preset: none is named {name!r}{hint}; `stoker recipe presets` lists them")
             return {**PRESETS[name].shape, **given}
         return given
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from stoker.recipe.section import Section
 
@@ -61,7 +61,13 @@ class Lion(Section):
     weight_decay: float = Field(default=0.1, ge=0)
 
 
-Optimizer = Annotated[AdamW | Muon | Adafactor | Lion, Field(discriminator="name")]
+def _adamw_unless_named(given: Any) -> Any:
+    return {"name": "adamw", **given} if isinstance(given, dict) and "name" not in given else given
+
+
+Optimizer = Annotated[
+    AdamW | Muon | Adafactor | Lion, Field(discriminator="name"), BeforeValidator(_adamw_unless_named)
+]
 
 
 class Schedule(Section):
