@@ -1,0 +1,199 @@
+"""Which character encoding bytes are in, and their text; never a guess that makes noise of good text.
+
+UTF-8 that decodes strictly is UTF-8. Otherwise each candidate is judged by how much of what it yields
+are characters that real text is made of, which tells GBK from Big5 in a few words.
+"""
+
+from __future__ import annotations
+
+import codecs
+import unicodedata
+
+import charset_normalizer
+
+
+class Undecodable(Exception):
+    """The bytes are no text. `reason` is `undecodable` or `binary`, `byte` the first offending one."""
+
+    def __init__(self, reason: str, byte: int, detail: str) -> None:
+        super().__init__(detail)
+        self.reason, self.byte, self.detail = reason, byte, detail
+
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (b"\x84\x31\x95\x33", "gb18030"),
+)
+_EAST_ASIAN = ("gb18030", "big5hkscs", "cp950", "euc_jp", "shift_jis", "euc_kr")
+_SINGLE_BYTE_WORDS = (
+    "cp1250 cp1251 cp1252 cp1253 cp1254 cp1256 cp1257 iso8859_1 latin_1 iso8859_2 iso8859_5 iso8859_7 "
+    "iso8859_9 iso8859_15 koi8_r koi8_u mac_roman"
+)
+_SINGLE_BYTE = frozenset(_SINGLE_BYTE_WORDS.split())
+_MAGIC = (
+    b"\x89PNG",
+    b"\xff\xd8\xff",
+    b"GIF8",
+    b"%PDF-",
+    b"PK\x03\x04",
+    b"\x7fELF",
+    b"\x1f\x8b",
+    b"\x28\xb5\x2f\xfd",
+    b"BZh",
+    b"\xfd7zXZ",
+    b"PAR1",
+    b"SQLite format 3\0",
+)
+_TYPOGRAPHY = frozenset("“”‘’„‚–—…«»¿¡°§©®€£·•½¼¾×÷²³\xa0")
+# The most frequent characters of Chinese (both scripts), of Japanese and of Korean, and their punctuation.
+_FREQUENT = frozenset(
+    "的一是不了在人有我他这中大来上个国到说们为子和你地出道也时年得就那要下以生会自着去之过家学对可她里后小么"
+    "心多天而能好都然没日于起还发成事只作当想看文无开手十用主行方又如前所本见经头面公同三已老从动两长知民样现"
+    "分将外但身些与高意进把法此实回二理美点月明其种声全工己话儿者向情部正名定女问力机给等几很业最间新什打便位"
+    "因重被走电四第门相次东政海口使教西再平真听世气信北少关并内加化由却代军产入先山五太水万市眼体别处总才场师"
+    "书比住员九笑性通目华报立马命张活难神数件安表原车白应路期叫死常提感金何更反合放做系计或司利受光王果亲界及"
+    "今京务制解各任至清物台象记边共风战干接它许八特觉望直服毛林题建南度统色字请交爱让认算论百吃义科怎元社术结"
+    "這個來說們為時國會對學後過沒還發當樣現經動長見開頭無從兩將與進實點種聲話兒問機給幾業間麼電門東氣關並產萬"
+    "體處總場師書員華報馬難數車應親務記邊戰許覺題統請愛讓認論義術結買賣讀寫聽錢錯長風飛龍點裡著於臺灣質東西"
+    "のにはをたがでてとしれさあるいもなかこらりっすまくよきんそうえわみけだめアイルンースリトラ"
+    "이다는을의가에고하지한도로기사어나그리자들은인있것수대시해정여일아제보안전상부장서과주"
+    "，。！？；：、“”‘’（）《》「」『』【】…—·　・～①②③０１２３４５６７８９％"
+)
+_ALLOWED_CONTROLS = frozenset("\t\n\r\f\v\x1b")
+_CONTROL_BYTES = tuple(bytes([code]) for code in range(32) if chr(code) not in _ALLOWED_CONTROLS)
+
+
+def decode(raw: bytes, encoding: str | None = None) -> str:
+    """The text of a whole file or line, without a byte order mark.
+
+    `encoding` is what the user or the file itself declares. Raises `Undecodable`.
+    """
+    if encoding is None:
+        encoding = detect_encoding(raw, whole=True)
+    return decode_as(raw, encoding)
+
+
+def decode_as(raw: bytes, encoding: str) -> str:
+    """The text of `raw` in `encoding`, strictly. Raises `Undecodable` naming the first bad byte."""
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        found = raw[error.start : error.start + 4].hex(" ")
+        raise Undecodable(
+            "undecodable", error.start, f"expected {encoding} text, found the bytes {found} ({error.reason})"
+        ) from None
+    text = text.removeprefix("\ufeff")
+    controls = sum(text.count(chr(control[0])) for control in _CONTROL_BYTES)
+    if controls * 100 > len(text):
+        position = next((i for i, c in enumerate(text) if c < " " and c not in _ALLOWED_CONTROLS), 0)
+        byte = len(text[:position].encode(encoding, errors="replace"))
+        raise Undecodable("binary", byte, f"{controls} of {len(text)} characters are control characters")
+    return text
+
+
+def detect_encoding(sample: bytes, *, whole: bool) -> str:
+    """The encoding of a file from its first bytes (`whole`: from all of them).
+
+    Raises `Undecodable` when it is no text. For a part of a file in which only some places are damaged
+    the answer is what the rest is in, so that the lines around them can be read.
+    """
+    for mark, marked in _BOMS:
+        if sample.startswith(mark):
+            return marked
+    if sample.startswith(_MAGIC):
+        raise Undecodable("binary", 0, f"begins with {sample[:4].hex(' ')}, the mark of a binary format")
+    if b"\0" in sample and (wide := _utf16_without_mark(sample, whole)) is not None:
+        return wide
+    error = _strict_error(sample, "utf-8", whole)
+    if error is None:
+        return "utf-8"
+    if sum(sample.count(control) for control in _CONTROL_BYTES) * 100 > len(sample):
+        raise Undecodable("binary", error.start, "control characters, and neither UTF-8 nor UTF-16 text")
+    if not _mostly_utf8(sample):
+        fitting = _east_asian(sample, whole) or _single_byte(sample)
+        if fitting is not None:
+            return fitting
+    if whole:
+        found = sample[error.start : error.start + 4].hex(" ")
+        raise Undecodable(
+            "undecodable",
+            error.start,
+            f"not valid UTF-8 (bytes {found}: {error.reason}) and no other encoding fits; "
+            "name it with `encoding`, or repair the file",
+        )
+    return "utf-8"
+
+
+def _strict_error(sample: bytes, encoding: str, whole: bool) -> UnicodeDecodeError | None:
+    try:
+        # A sample may end in the middle of a character; only the incremental decoder forgives that.
+        codecs.getincrementaldecoder(encoding)(errors="strict").decode(sample, final=whole)
+    except UnicodeDecodeError as error:
+        return error
+    return None
+
+
+def _decoded_sample(sample: bytes, encoding: str, whole: bool) -> str | None:
+    try:
+        return codecs.getincrementaldecoder(encoding)(errors="strict").decode(sample, final=whole)
+    except UnicodeDecodeError:
+        return None
+
+
+def _mostly_utf8(sample: bytes) -> bool:
+    replaced = sample.decode("utf-8", errors="replace")
+    bad = replaced.count("\ufffd") - sample.count(b"\xef\xbf\xbd")
+    good = sum(1 for character in replaced if character > "\x7f") - bad
+    return good >= 4 * bad
+
+
+def _likeness(text: str) -> float:
+    """Share of the characters beyond ASCII that are among the most frequent of East Asian text."""
+    beyond = [character for character in text[:20000] if character > "\x7f"]
+    if not beyond:
+        return 0.0
+    return sum(character in _FREQUENT for character in beyond) / len(beyond)
+
+
+def _utf16_without_mark(sample: bytes, whole: bool) -> str | None:
+    even = sample[: len(sample) // 2 * 2]
+    for encoding in ("utf-16-le", "utf-16-be"):
+        text = _decoded_sample(even, encoding, whole and len(even) == len(sample))
+        if not text:
+            continue
+        plain = sum(" " <= c <= "~" or c in "\t\r\n" or c in _FREQUENT or "\u3400" <= c <= "\u9fff" for c in text)
+        if plain >= 0.9 * len(text):
+            return encoding
+    return None
+
+
+def _east_asian(sample: bytes, whole: bool) -> str | None:
+    best, encoding_of_best = 0.0, None
+    for encoding in (*_EAST_ASIAN, "utf-16-le", "utf-16-be"):
+        text = _decoded_sample(sample, encoding, whole)
+        if text is None or (encoding.startswith("utf-16") and not _has_no_odd_characters(text)):
+            continue
+        likeness = _likeness(text)
+        if likeness > best:
+            best, encoding_of_best = likeness, encoding
+    return encoding_of_best if best >= 0.2 else None
+
+
+def _has_no_odd_characters(text: str) -> bool:
+    odd = sum(unicodedata.category(character) in ("Cn", "Co", "Cc") for character in text[:2000])
+    return odd * 20 <= min(len(text), 2000)
+
+
+def _single_byte(sample: bytes) -> str | None:
+    match = charset_normalizer.from_bytes(sample[: 1 << 16], cp_isolation=sorted(_SINGLE_BYTE)).best()
+    if match is None:
+        return None
+    text = str(match)
+    beyond = [character for character in text if character > "\x7f"]
+    likely = sum(character.isalpha() or character in _TYPOGRAPHY for character in beyond)
+    enough = len(beyond) >= 5 and likely >= 0.9 * len(beyond)
+    return match.encoding if enough else None

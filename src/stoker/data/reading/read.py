@@ -1,0 +1,69 @@
+"""A part of a file to documents and faults: the one door to all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stoker.data.document import Document, Fault
+from stoker.data.reading.decoding import Undecodable
+from stoker.data.reading.files import InputFile
+from stoker.data.reading.open import Damaged
+from stoker.data.reading.units import Part
+from stoker.recipe import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reader needs to know: whose file, which file, how large a document may be."""
+
+    source: Source
+    file: InputFile
+    maximum_bytes: int
+
+    def document(self, position: str, text: str, identifier: str | None = None) -> Document | Fault:
+        """A document of this file, or a fault when it is larger than allowed or holds no real text."""
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            surrogate = text[error.start].encode("utf-16-be", "surrogatepass").hex()
+            detail = f"character {error.start} is half of a pair (\\u{surrogate}), which is no text"
+            return self.fault(position, "undecodable", detail)
+        if size > self.maximum_bytes:
+            return self.too_large(position, size)
+        if identifier is None:
+            number = position.rpartition(" ")[2]
+            identifier = f"{self.file.name}:{number}" if number.isdigit() else self.file.name
+        source = self.source
+        return Document(source.name, source.kind, source.language, identifier, self.file.name, position, text)
+
+    def fault(self, position: str, reason: str, detail: str) -> Fault:
+        """A fault at a place of this file."""
+        return Fault(self.source.name, self.file.name, position, reason, detail)
+
+    def too_large(self, position: str, size: int | None) -> Fault:
+        """The fault of a document over the limit; `size` is in bytes, None when the end was not looked for."""
+        found = f"more than {self.maximum_bytes}" if size is None else str(size)
+        return self.fault(
+            position,
+            "too_large",
+            f"{found} bytes, over data.cleaning.maximum_document_bytes ({self.maximum_bytes}); "
+            "raise it, or let `documents` be `line` or `paragraph`",
+        )
+
+
+def read_part(source: Source, part: Part, maximum_bytes: int) -> Iterator[Document | Fault]:
+    """Documents and faults of a part of a file, in the file's order. Never raises for what the file holds."""
+    from stoker.data.reading import jsonl, parquet, text, whole
+
+    reading = Reading(source, part.file, maximum_bytes)
+    readers = {"jsonl": jsonl.read, "parquet": parquet.read, "html": whole.read, "code": whole.read}
+    reader = readers.get(part.file.format, text.read)
+    try:
+        yield from reader(reading, part)
+    except Damaged as error:
+        yield reading.fault(f"byte {error.byte}", error.reason, error.detail)
+    except Undecodable as error:
+        yield reading.fault(f"byte {error.byte}", error.reason, error.detail)
+    except OSError as error:
+        yield reading.fault("file", "unreadable", error.strerror or str(error))

@@ -1,0 +1,102 @@
+"""Pieces of reading work of a sensible size, cut the same way whatever the number of workers.
+
+A unit is a few small files, one file, or a part of a large file of lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stoker.data.reading.decoding import Undecodable, detect_encoding
+from stoker.data.reading.files import InputFile
+from stoker.data.reading.open import COMPRESSED
+from stoker.recipe import Source
+
+UNIT_BYTES = 4 << 20
+"""About this much input goes into one unit."""
+_UNIT_FILES = 500
+_SCAN = 1 << 20
+SAMPLE_BYTES = 1 << 20
+"""From this much of a file's head its encoding is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file, or a run of whole lines of one."""
+
+    file: InputFile
+    start: int = 0
+    stop: int | None = None
+    first_line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Work for one worker at one time."""
+
+    number: int
+    source: Source
+    parts: tuple[Part, ...]
+    size: int
+    """Bytes on disk, for progress."""
+
+
+def plan_units(sources: list[tuple[Source, list[tuple[InputFile, int]]]]) -> list[Unit]:
+    """All units in the order of sources, files and lines. Each file comes with its size in bytes."""
+    units: list[Unit] = []
+    for source, files in sources:
+        gathered: list[Part] = []
+        size = 0
+        for part, part_size in _parts(source, files):
+            gathered.append(part)
+            size += part_size
+            if size >= UNIT_BYTES or len(gathered) >= _UNIT_FILES:
+                units.append(Unit(len(units), source, tuple(gathered), size))
+                gathered, size = [], 0
+        if gathered:
+            units.append(Unit(len(units), source, tuple(gathered), size))
+    return units
+
+
+def _parts(source: Source, files: list[tuple[InputFile, int]]) -> Iterator[tuple[Part, int]]:
+    for file, size in files:
+        if size > 2 * UNIT_BYTES and _may_be_cut(source, file):
+            for part in _cut(file, size):
+                yield part, (part.stop or size) - part.start
+        else:
+            yield Part(file), size
+
+
+def _may_be_cut(source: Source, file: InputFile) -> bool:
+    lines = file.format == "jsonl" or (file.format == "text" and source.documents == "line")
+    if not lines or file.path.suffix in COMPRESSED:
+        return False
+    try:
+        encoding = source.encoding or sampled_encoding(file.path)
+    except (OSError, Undecodable):
+        return False
+    return not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
+
+
+def sampled_encoding(path: Path) -> str:
+    """The encoding of an uncompressed file of lines, from its head. Raises `Undecodable` for binaries."""
+    with open(path, "rb") as stream:
+        return detect_encoding(stream.read(SAMPLE_BYTES), whole=False)
+
+
+def _cut(file: InputFile, size: int) -> Iterator[Part]:
+    """Parts of about `UNIT_BYTES`, cut after line ends; counting lines is a scan at memory speed."""
+    part = Part(file)
+    line, offset = 1, 0
+    with open(file.path, "rb") as stream:
+        while chunk := stream.read(_SCAN):
+            end = chunk.rfind(b"\n")
+            if end >= 0 and offset + end + 1 - part.start >= UNIT_BYTES and offset + end + 1 < size:
+                line_here = line + chunk.count(b"\n", 0, end + 1)
+                yield replace(part, stop=offset + end + 1)
+                part = Part(file, offset + end + 1, None, line_here)
+            line += chunk.count(b"\n")
+            offset += len(chunk)
+    yield replace(part, stop=size)
