@@ -15,4 +15,100 @@ class Preset:
     source: str
 
 
-PRESETS: dict[str, Preset] = {}
+def _small(
+    hidden: int, layers: int, heads: int, kv_heads: int, ffn: int, vocabulary: int, tied: bool = True
+) -> Preset:
+    shape = {
+        "hidden_size": hidden,
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "ffn_hidden_size": ffn,
+        "tie_embeddings": tied,
+    }
+    return Preset(shape, vocabulary, "Stoker: the Llama recipe, sized for its name with this vocabulary")
+
+
+def _llama_3(
+    hidden: int, layers: int, heads: int, ffn: int, source: str, tied: bool = False, head_size: int = 128
+) -> Preset:
+    shape = {
+        "hidden_size": hidden,
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": 8,
+        "head_size": head_size,
+        "ffn_hidden_size": ffn,
+        "norm_epsilon": 1e-5,
+        "rope_theta": 500000.0,
+        "tie_embeddings": tied,
+    }
+    return Preset(shape, 128256, source)
+
+
+def _qwen_3(hidden: int, layers: int, heads: int, ffn: int, tied: bool) -> Preset:
+    shape = {
+        "hidden_size": hidden,
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": 8,
+        "head_size": 128,
+        "ffn_hidden_size": ffn,
+        "norm_epsilon": 1e-6,
+        "rope_theta": 1000000.0,
+        "qk_norm": "head",
+        "tie_embeddings": tied,
+    }
+    return Preset(shape, 151936, "Qwen3 Technical Report, arXiv:2505.09388, table 1, and the published configs")
+
+
+def _gpt_3(hidden: int, layers: int, heads: int, remark: str = "") -> Preset:
+    shape = {
+        "hidden_size": hidden,
+        "layers": layers,
+        "heads": heads,
+        "ffn_hidden_size": 4 * hidden,
+        "activation": "gelu",
+        "norm": "layer",
+        "norm_epsilon": 1e-5,
+        "position": "learned",
+        "attention_bias": True,
+        "attention_output_bias": True,
+        "ffn_bias": True,
+        "tie_embeddings": True,
+    }
+    return Preset(shape, 50257, "Brown et al. 2020, arXiv:2005.14165, table 2.1" + remark)
+
+
+_LLAMA_3 = "The Llama 3 Herd of Models, arXiv:2407.21783, table 3"
+_LLAMA_3_2 = "Llama 3.2 model card and configs (without the scaling of angles for 128k tokens)"
+
+PRESETS: dict[str, Preset] = {
+    "1m": _small(128, 4, 4, 2, 256, 4096),
+    "3m": _small(192, 6, 6, 2, 512, 4096),
+    "10m": _small(320, 6, 10, 5, 896, 8192),
+    "20m": _small(384, 8, 6, 6, 1024, 8192, tied=False),
+    "60m": _small(640, 10, 10, 5, 1920, 16384),
+    "125m": _small(768, 16, 12, 4, 2048, 32768),
+    "350m": _small(1024, 28, 16, 4, 2816, 32768),
+    "1b": _small(2048, 18, 16, 8, 5632, 65536),
+    "llama-3.2-1b": _llama_3(2048, 16, 32, 8192, _LLAMA_3_2, tied=True, head_size=64),
+    "llama-3.2-3b": _llama_3(3072, 28, 24, 8192, _LLAMA_3_2, tied=True),
+    "llama-3-8b": _llama_3(4096, 32, 32, 14336, _LLAMA_3),
+    "llama-3-70b": _llama_3(8192, 80, 64, 28672, _LLAMA_3),
+    "llama-3-405b": _llama_3(16384, 126, 128, 53248, _LLAMA_3),
+    "qwen-3-0.6b": _qwen_3(1024, 28, 16, 3072, tied=True),
+    "qwen-3-1.7b": _qwen_3(2048, 28, 16, 6144, tied=True),
+    "qwen-3-4b": _qwen_3(2560, 36, 32, 9728, tied=True),
+    "qwen-3-8b": _qwen_3(4096, 36, 32, 12288, tied=False),
+    "qwen-3-14b": _qwen_3(5120, 40, 40, 17408, tied=False),
+    "qwen-3-32b": _qwen_3(5120, 64, 64, 25600, tied=False),
+    "gpt-3-125m": _gpt_3(768, 12, 12),
+    "gpt-3-350m": _gpt_3(1024, 24, 16),
+    "gpt-3-760m": _gpt_3(1536, 24, 16),
+    "gpt-3-1.3b": _gpt_3(2048, 24, 16, "; printed there with 24 heads of 128, which do not make 2048"),
+    "gpt-3-2.7b": _gpt_3(2560, 32, 32),
+    "gpt-3-6.7b": _gpt_3(4096, 32, 32),
+    "gpt-3-13b": _gpt_3(5120, 40, 40, "; printed there with width 5140, which 40 heads of 128 do not make"),
+    "gpt-3-175b": _gpt_3(12288, 96, 96),
+}

@@ -1,0 +1,96 @@
+"""Causal self-attention: multi-head, grouped or multi-query; rotary; q/k norm; window; soft-cap."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from stoker.model.masks import AttentionMask
+from stoker.model.normalisation import build_norm
+from stoker.model.position import Rotary, rotate
+from stoker.recipe import Model
+
+
+class Attention(nn.Module):
+    """Self-attention of `heads` query heads over `kv_heads` key and value heads (Ainslie et al. 2023)."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        D, self.head_size = config.hidden_size, config.size_of_head
+        self.heads, self.kv_heads = config.heads, config.key_value_heads
+        query_width, kv_width = self.heads * self.head_size, self.kv_heads * self.head_size
+        self.query = nn.Linear(D, query_width, bias=config.attention_bias)
+        self.key = nn.Linear(D, kv_width, bias=config.attention_bias)
+        self.value = nn.Linear(D, kv_width, bias=config.attention_bias)
+        self.output = nn.Linear(query_width, D, bias=config.attention_output_bias)
+        self.qk_norm = config.qk_norm
+        if config.qk_norm != "none":
+            whole = config.qk_norm == "full"
+            self.query_norm = build_norm("rms", query_width if whole else self.head_size, config.norm_epsilon)
+            self.key_norm = build_norm("rms", kv_width if whole else self.head_size, config.norm_epsilon)
+        self.softcap = config.attention_softcap
+
+    def forward(self, x_BLD: Tensor, rotary: Rotary | None, mask: AttentionMask) -> Tensor:
+        """[B, L, D] to [B, L, D]; `rotary` and `mask` are shared by all blocks."""
+        B, L, _ = x_BLD.shape
+        q, k, v = self.query(x_BLD), self.key(x_BLD), self.value(x_BLD)
+        if self.qk_norm == "full":
+            q, k = self.query_norm(q), self.key_norm(k)
+        q = q.view(B, L, self.heads, self.head_size)
+        k = k.view(B, L, self.kv_heads, self.head_size)
+        v = v.view(B, L, self.kv_heads, self.head_size)
+        if self.qk_norm == "head":
+            q, k = self.query_norm(q), self.key_norm(k)
+        if rotary is not None:
+            q, k = rotate(q, rotary), rotate(k, rotary)
+        # Under autocast the norms give fp32 back; attention needs one dtype.
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        mixed_BHLK = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, self.softcap)
+        return self.output(mixed_BHLK.transpose(1, 2).reshape(B, L, -1))  # type: ignore[no-any-return]
+
+
+def attend(q_BHLK: Tensor, k_BGLK: Tensor, v_BGLK: Tensor, mask: AttentionMask, softcap: float | None) -> Tensor:
+    """Softmax attention scaled by 1/sqrt(K): [B, H, L, K]; query head h reads key head h // (H / G)."""
+    grouped = q_BHLK.shape[1] != k_BGLK.shape[1]
+    if isinstance(mask, BlockMask):
+        return _attend_by_blocks(q_BHLK, k_BGLK, v_BGLK, mask, softcap, grouped)
+    if softcap is not None:
+        return _attend_plainly(q_BHLK, k_BGLK, v_BGLK, mask, softcap)
+    if mask is not None:
+        mask = mask.to(q_BHLK.dtype)
+    return F.scaled_dot_product_attention(
+        q_BHLK, k_BGLK, v_BGLK, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
+    )
+
+
+def _attend_plainly(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, softcap: float) -> Tensor:
+    """Attention with capped logits, which no fused kernel knows; holds [B, H, L, L] in memory."""
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    logits = (q @ k.transpose(-2, -1)) * (q.shape[-1] ** -0.5)
+    logits = torch.tanh(logits / softcap) * softcap
+    if mask is None:
+        L = q.shape[-2]
+        future = torch.ones(L, L, dtype=torch.bool, device=q.device).triu(1)
+        logits = logits.masked_fill(future, float("-inf"))
+    else:
+        logits = logits + mask
+    accumulate = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return torch.softmax(logits, dim=-1, dtype=accumulate).to(v.dtype) @ v
+
+
+def _attend_by_blocks(
+    q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, softcap: float | None, grouped: bool
+) -> Tensor:
+    def capped(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return score if softcap is None else torch.tanh(score / softcap) * softcap
+
+    score = None if softcap is None else capped
+    kernel = flex_attention if torch.compiler.is_compiling() else _compiled_flex_attention
+    return kernel(q, k, v, score_mod=score, block_mask=mask, enable_gqa=grouped)
+
+
+# Without compilation flex_attention holds all logits in memory, which is what it is there to avoid.
+_compiled_flex_attention = torch.compile(flex_attention, dynamic=False)

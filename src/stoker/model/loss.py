@@ -1,0 +1,149 @@
+"""Linear projection and cross-entropy in one, by chunks of tokens: the logits are never whole in memory."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+IGNORED = -100
+_CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 128 * 2**20}
+
+
+class TokenLosses(NamedTuple):
+    """What a forward pass with targets gives."""
+
+    loss_sum: Tensor
+    """Scalar: sum over valid targets of cross-entropy and z-loss, times `loss_scale`; differentiable."""
+    token_losses: Tensor
+    """[B, L], fp32, detached: plain cross-entropy in nats, 0 at ignored targets."""
+
+
+class _Settings(NamedTuple):
+    logit_softcap: float | None
+    z_loss: float
+    loss_scale: float
+    chunk: int
+
+
+def chunked_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    logit_softcap: float | None = None,
+    z_loss: float = 0.0,
+    loss_scale: float = 1.0,
+    chunk: int | None = None,
+) -> TokenLosses:
+    """Cross-entropy of `hidden @ weight.T` against `targets`, summed over targets other than -100.
+
+    hidden [B, L, D], weight [V, D], targets int64 [B, L]. Matrix products run in the autocast dtype
+    (or hidden's), the softmax in fp32. Gradients of hidden and weight are computed in the forward
+    pass, from each chunk's logits while they are there, so nothing is computed twice; the weight's
+    is summed in fp32. `loss_scale` multiplies the gradient of the logits before it is cast to 16
+    bits. `z_loss` times the squared log-partition is added to each token's loss (Chowdhery et al.
+    2022). `chunk` is the number of tokens per chunk.
+    """
+    V, D = weight.shape
+    if chunk is None:
+        chunk = max(16, _CHUNK_BYTES.get(hidden.device.type, 2**26) // (4 * V))
+    settings = _Settings(logit_softcap, z_loss, loss_scale, chunk)
+    loss_sum, token_losses = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden.reshape(-1, D), weight, targets.reshape(-1), settings, torch.is_grad_enabled()
+    )
+    return TokenLosses(loss_sum, token_losses.view(targets.shape))
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, settings: _Settings, differentiable: bool
+    ) -> tuple[Tensor, Tensor]:
+        device = hidden.device.type
+        compute = hidden.dtype
+        if torch.is_autocast_enabled(device) and compute != torch.float64:
+            compute = torch.get_autocast_dtype(device)
+        accumulate = torch.float64 if compute == torch.float64 else torch.float32
+        with torch.autocast(device, enabled=False):
+            losses = _Losses(hidden, weight, targets, settings, compute, accumulate)
+            losses.compute(differentiable and ctx.needs_input_grad[0], differentiable and ctx.needs_input_grad[1])
+        ctx.save_for_backward(losses.hidden_gradient, losses.weight_gradient)
+        ctx.mark_non_differentiable(losses.token_losses)
+        return losses.loss_sum, losses.token_losses
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_gradient, weight_gradient = ctx.saved_tensors
+        if gradient.item() != 1.0:  # the loop's own case; it saves a pass over a matrix of the head's size
+            hidden_gradient = None if hidden_gradient is None else hidden_gradient * gradient
+            weight_gradient = None if weight_gradient is None else weight_gradient * gradient
+        return hidden_gradient, weight_gradient, None, None, None
+
+
+class _Losses:
+    """One forward pass: buffers for its results, filled chunk by chunk."""
+
+    def __init__(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        settings: _Settings,
+        compute: torch.dtype,
+        accumulate: torch.dtype,
+    ) -> None:
+        self._hidden, self._weight, self._targets = hidden, weight, targets
+        self._settings, self._compute, self._accumulate = settings, compute, accumulate
+        self.token_losses = torch.zeros(len(hidden), dtype=torch.float32, device=hidden.device)
+        self.loss_sum = torch.zeros((), dtype=accumulate, device=hidden.device)
+        self.hidden_gradient: Tensor | None = None
+        self.weight_gradient: Tensor | None = None
+
+    def compute(self, of_hidden: bool, of_weight: bool) -> None:
+        """Fill in the losses, and the gradients that are asked for."""
+        weight = self._weight.to(self._compute)
+        if of_hidden:
+            self.hidden_gradient = torch.empty_like(self._hidden)
+        summed = torch.zeros_like(self._weight, dtype=self._accumulate) if of_weight else None
+        for first in range(0, len(self._hidden), self._settings.chunk):
+            rows = slice(first, first + self._settings.chunk)
+            hidden = self._hidden[rows].to(self._compute)
+            gradient = self._chunk(hidden, weight, rows, of_hidden or of_weight)
+            if self.hidden_gradient is not None:
+                self.hidden_gradient[rows] = gradient @ weight
+            if summed is not None:
+                if self._compute == self._accumulate:
+                    summed.addmm_(gradient.T, hidden)
+                else:
+                    summed += gradient.T @ hidden
+        if summed is not None:
+            self.weight_gradient = summed.to(self._weight.dtype)
+
+    def _chunk(self, hidden: Tensor, weight: Tensor, rows: slice, differentiable: bool) -> Tensor:
+        """Losses of one chunk; returns the gradient of its logits [tokens, V] in the compute dtype."""
+        softcap, z_loss, loss_scale, _ = self._settings
+        logits = (hidden @ weight.T).to(self._accumulate)
+        if softcap is not None:
+            logits = logits.div_(softcap).tanh_()
+            capped, logits = logits, logits * softcap
+        targets = self._targets[rows]
+        valid = targets != IGNORED
+        index = targets.where(valid, 0)[:, None]
+        of_target = logits.gather(1, index)
+        log_probabilities = torch.log_softmax(logits, dim=-1)
+        losses = -log_probabilities.gather(1, index)[:, 0]
+        log_partition = of_target[:, 0] + losses
+        self.token_losses[rows] = losses.where(valid, 0.0)
+        total = losses if not z_loss else losses + z_loss * log_partition.square()
+        self.loss_sum += total.where(valid, 0.0).sum() * loss_scale
+        if not differentiable:
+            return logits
+        scale = valid.to(self._accumulate) * loss_scale
+        of_partition = scale if not z_loss else scale * (1.0 + 2.0 * z_loss * log_partition)
+        gradient = log_probabilities.exp_().mul_(of_partition[:, None])
+        gradient.scatter_add_(1, index, -scale[:, None])
+        if softcap is not None:
+            gradient.mul_(capped.square_().neg_().add_(1.0))
+        return gradient.to(self._compute)
