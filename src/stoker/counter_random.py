@@ -15,6 +15,7 @@ import numpy.typing as npt
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+_FEISTEL_ROUNDS = 8
 
 
 def key_of(seed: int, *words: str | int) -> int:
@@ -35,3 +36,26 @@ def draw_u64(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint6
 def permutation(key: int, size: int) -> npt.NDArray[np.int64]:
     """A permutation of 0..size-1: int64 of shape [size]."""
     return np.argsort(draw_u64(key, np.arange(size, dtype=np.uint64)), kind="stable")
+
+
+def permuted(key: int, size: int, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The images of `places` (int64, any shape, each in 0..size-1) under a permutation of 0..size-1.
+
+    Costs the same however large `size` is (up to 2^62): nothing is made but the images asked for. A
+    Feistel network permutes a power of four that covers `size`; what falls outside is sent through it
+    again until it falls inside (cycle walking, Black & Rogaway 2002), on average fewer than four times.
+    """
+    half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
+    images = _feistel(key, half_bits, places.astype(np.uint64))
+    while (outside := images >= np.uint64(size)).any():
+        images[outside] = _feistel(key, half_bits, images[outside])
+    return images.astype(np.int64)
+
+
+def _feistel(key: int, half_bits: int, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
+    left, right = values >> shift, values & mask
+    for number in range(_FEISTEL_ROUNDS):
+        draws = draw_u64(key, right + np.uint64(number << 32))
+        left, right = right, left ^ (draws >> np.uint64(64 - half_bits))
+    return (left << shift) | right

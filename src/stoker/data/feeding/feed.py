@@ -1,0 +1,177 @@
+"""The batches of a run: what every rank sees at every step, as a function of (corpus, recipe, step)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stoker.data.corpus import Corpus
+from stoker.data.feeding.held_out import HeldOut, read_held_out
+from stoker.data.feeding.micro_batch import MicroBatch
+from stoker.data.feeding.mixture import Mixture
+from stoker.data.feeding.packing import as_micro_batch, last_places
+from stoker.data.feeding.prefetch import Prefetch
+from stoker.data.feeding.sample_index import Integers, SampleIndex
+from stoker.errors import BadInput
+from stoker.layout import Layout
+from stoker.recipe import Recipe
+
+_STEPS_AHEAD = 2
+_DIGESTS_KEPT = 16
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of one document that a sample holds."""
+
+    sample: int
+    place: int
+    """Where in the sequence it begins."""
+    source: str
+    epoch: int
+    """How many times the whole source had been taken before, from 0."""
+    document: int
+    """Index within the source's `train` split."""
+    start: int
+    """First token within the document."""
+    stop: int
+    """After the last token within the document."""
+
+
+class Feed:
+    """Feeds one run from a prepared corpus. Holds nothing that would have to be saved."""
+
+    def __init__(self, corpus: Corpus, recipe: Recipe) -> None:
+        """Raises `BadInput` when a source that is to be sampled has fewer tokens than one sequence."""
+        self.corpus = corpus
+        self.recipe = recipe
+        self.sequence_length = recipe.training.sequence_length
+        self._stores = [corpus.store(name, "train") for name in corpus.source_names]
+        mixture = Mixture(_weights(corpus, recipe))
+        self._index = SampleIndex(corpus, mixture, recipe.seed, self.sequence_length)
+        self._digests: OrderedDict[int, str] = OrderedDict()
+
+    def samples(self, step: int) -> Integers:
+        """Numbers of the samples in the global batch of `step` (the first step is 1): int64 [batch]."""
+        if step < 1:
+            raise BadInput(f"steps are counted from 1, not {step}")
+        first = self.recipe.training.samples_before(step)
+        return np.arange(first, first + self.recipe.training.batch_size_at(step))
+
+    def global_batch(self, step: int) -> MicroBatch:
+        """The whole batch of `step`, over all ranks."""
+        return self._batch(self.samples(step))
+
+    def micro_batches(self, step: int, rank: int, ranks: int) -> list[MicroBatch]:
+        """What data-parallel rank `rank` of `ranks` sees at `step`: its contiguous part of the global batch.
+
+        The parts of all ranks, in order, are the global batch, whatever their number; each rank has as
+        many micro-batches as any other. Raises `BadInput` when the batch does not divide by `ranks`.
+        """
+        if not 0 <= rank < ranks:
+            raise ValueError(f"rank {rank} of {ranks}")
+        samples = self.samples(step)
+        share = Layout(dp_replicate=ranks).sequences_per_rank(len(samples))
+        batch = self._batch(samples[rank * share : (rank + 1) * share])
+        size = self.recipe.micro_batch_size_at(step)
+        return [batch.rows(start, start + size) for start in range(0, share, size)]
+
+    def steps(self, first: int, last: int, rank: int, ranks: int) -> Iterator[tuple[int, list[MicroBatch]]]:
+        """(step, micro-batches of `rank`) for steps `first` to `last`, both included, made ahead in a thread.
+
+        The iterator is a `Prefetch`: it may be closed early.
+        """
+
+        def make(step: int) -> tuple[int, list[MicroBatch]]:
+            batches = self.micro_batches(step, rank, ranks)
+            if rank == 0:
+                self._remember_digest(step, self._digest(step, batches if ranks == 1 else None))
+            return step, batches
+
+        return Prefetch(make, range(first, last + 1), _STEPS_AHEAD)
+
+    def spans(self, step: int) -> list[Span]:
+        """Where the inputs of the global batch of `step` come from, in order."""
+        samples = self.samples(step)
+        pieces = self._index.pieces(samples)
+        inputs = np.minimum(pieces.length, self.sequence_length - pieces.place)
+        return [
+            Span(
+                sample=int(samples[pieces.sequence[i]]),
+                place=int(pieces.place[i]),
+                source=self.corpus.source_names[pieces.source[i]],
+                epoch=int(pieces.epoch[i]),
+                document=int(pieces.document[i]),
+                start=int(pieces.offset[i]),
+                stop=int(pieces.offset[i] + inputs[i]),
+            )
+            for i in np.flatnonzero(inputs > 0).tolist()
+        ]
+
+    def valid_tokens(self, step: int) -> int:
+        """Targets that count in the global batch of `step`; reads no tokens."""
+        samples = self.samples(step)
+        pieces = self._index.pieces(samples)
+        return len(samples) * self.sequence_length - len(last_places(pieces, self.sequence_length)[0])
+
+    def digest(self, step: int) -> str:
+        """BLAKE2b (128 bits, hexadecimal) of the global batch's tokens as little-endian uint32, in order."""
+        known = self._digests.get(step)
+        return known if known is not None else self._remember_digest(step, self._digest(step, None))
+
+    def epochs(self, step: int) -> dict[str, float]:
+        """Times that each source will have been taken whole when `step` is done."""
+        after = int(self.samples(step)[-1]) + 1
+        counts = self._index.mixture.count_before(after).tolist()
+        return {
+            name: count * self.sequence_length / store.token_count if count else 0.0
+            for name, count, store in zip(self.corpus.source_names, counts, self._stores, strict=True)
+        }
+
+    def held_out(self, source: str, max_sequences: int | None = None) -> HeldOut:
+        """The first `max_sequences` sequences (None: all) of a source's held-out text; the same every time."""
+        return read_held_out(
+            self.corpus, source, self.sequence_length, max_sequences, self.recipe.evaluation.micro_batch_size
+        )
+
+    def _batch(self, samples: Integers) -> MicroBatch:
+        pieces = self._index.pieces(samples)
+        return as_micro_batch(pieces, self._stores, samples, self._index.sources(samples), self.sequence_length)
+
+    def _digest(self, step: int, whole: list[MicroBatch] | None) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for batch in whole if whole is not None else [self.global_batch(step)]:
+            digest.update(batch.tokens.numpy().astype("<u4").tobytes())
+        return digest.hexdigest()
+
+    def _remember_digest(self, step: int, digest: str) -> str:
+        self._digests[step] = digest
+        while len(self._digests) > _DIGESTS_KEPT:
+            self._digests.popitem(last=False)
+        return digest
+
+
+def _weights(corpus: Corpus, recipe: Recipe) -> list[float]:
+    """The weight of each of the corpus's sources: the recipe's, or else its number of training tokens."""
+    given = {source.name: source.weight for source in recipe.data.sources}
+    if missing := [name for name in given if name not in corpus.source_names]:
+        raise BadInput(
+            f"the prepared corpus {corpus.folder} has no source {', '.join(missing)}; it has "
+            f"{', '.join(corpus.source_names)}. Prepare it again with `stoker prepare RECIPE`."
+        )
+    L = recipe.training.sequence_length
+    weights: list[float] = []
+    for name in corpus.source_names:
+        tokens = corpus.store(name, "train").token_count
+        weight = given.get(name, 0.0)
+        if weight != 0 and tokens < L:
+            raise BadInput(
+                f"source {name!r} has {tokens} training tokens, fewer than one sequence of {L}: give it more "
+                "text, lower training.sequence_length, set its weight to 0 or remove it from the recipe"
+            )
+        weights.append(tokens if weight is None else weight)
+    return weights
