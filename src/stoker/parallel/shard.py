@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from stoker.parallel.world import World
 
@@ -29,4 +29,7 @@ def shard(model: nn.Module, blocks: Iterable[nn.Module], world: World) -> FSDPMo
             # The loss is already divided by the global count of tokens: gradients are summed.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+    # Generation asks for the last token's logits only, through another door than forward.
+    if hasattr(model, "last_logits"):
+        register_fsdp_forward_method(model, "last_logits")
     return sharded

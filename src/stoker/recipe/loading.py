@@ -31,7 +31,7 @@ class LoadedRecipe:
     folder: Path
     """Folder of the file."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """For the dotted name of each value, where it came from: `recipe.yaml:12`, `override`, `preset …`, `default`."""
+    """Where each value (by dotted name) came from: `recipe.yaml:12`, `override`, `preset …`, `default`."""
 
     def resolve(self, relative: str) -> Path:
         """A path of the recipe as a path of this process."""

@@ -125,7 +125,7 @@ def _put(tree: Tree, override: Override) -> None:
         tree.value = {}
     container: Any = tree.value
     for part in outer:
-        inner = container[part] if isinstance(container, list) else container.get(part)
+        inner: Any = container[part] if part in container or isinstance(part, int) else None
         if not isinstance(inner, dict | list):
             inner = {}
             container[part] = inner
@@ -181,9 +181,9 @@ def ineffective(recipe: Recipe, overrides: Sequence[Override]) -> list[Mistake]:
     for override in overrides:
         name = dotted(override.place)
         for condition in _CONDITIONS:
-            if name == condition.field or name.startswith(condition.field + "."):
-                if not condition.holds(recipe):
-                    found.append(Mistake(override.location, "", f"has no effect: {condition.otherwise}"))
+            concerned = name == condition.field or name.startswith(condition.field + ".")
+            if concerned and not condition.holds(recipe):
+                found.append(Mistake(override.location, "", f"has no effect: {condition.otherwise}"))
     return found
 
 

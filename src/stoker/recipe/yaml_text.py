@@ -45,7 +45,7 @@ class _Dumper(yaml.SafeDumper):
 
 for _name, _pattern, _first in _RESOLVERS:
     for _class in (_Loader, _Dumper):
-        _class.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)  # type: ignore[no-untyped-call]
+        _class.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
 
 
 @dataclass(frozen=True)

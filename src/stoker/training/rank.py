@@ -80,13 +80,12 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> 
     if loss_scale is not None and position.loss_scale is not None:
         loss_scale.load_state_dict(position.loss_scale)
     feed = Feed(corpus, recipe)
-    names = [source.name for source in recipe.data.sources]
     return Trainer(
         recipe=recipe,
         run=run,
         feed=feed,
         text=HeldOutText.of(corpus, recipe, feed),
-        step=TrainingStep(recipe, names, model, optimizer, loss_scale, clock),
+        step=TrainingStep(recipe, corpus.source_names, model, optimizer, loss_scale, clock),
         record=RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds),
         position=position,
         stop=stop,

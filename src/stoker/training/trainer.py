@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,22 +62,20 @@ class Trainer:
         self.record.append("event", self._event("finished"))
 
     def close(self) -> None:
-        """Let go of the feed's threads and flush the record."""
-        self.feed.close()
+        """Flush the record."""
         self.record.close()
 
-    def _batches(self) -> Iterable[tuple[int, list[MicroBatch]]]:
+    def _batches(self) -> Iterator[tuple[int, list[MicroBatch]]]:
         """The steps still to do with this rank's micro-batches; waiting for data counts as `data`."""
-        world = self.step.model.world
-        steps = self.feed.steps(
-            self.position.step + 1, self.recipe.training.steps, world.rank, world.layout.data_parallel_size
-        )
-        while True:
-            with self.clock.phase("data"):
-                item = next(steps, None)
-            if item is None:
-                return
-            yield item
+        layout, rank = self.step.model.world.layout, self.step.model.world.rank
+        first, last = self.position.step + 1, self.recipe.training.steps
+        with self.feed.steps(first, last, rank, layout.data_parallel_size) as steps:
+            while True:
+                with self.clock.phase("data"):
+                    item = next(steps, None)
+                if item is None:
+                    return
+                yield item
 
     def _due(self, step: int, every: int) -> bool:
         return every > 0 and step % every == 0

@@ -104,13 +104,13 @@ def detect_encoding(sample: bytes, *, whole: bool) -> str:
     for mark, marked in _BOMS:
         if sample.startswith(mark):
             return marked
-    if sample.startswith(_MAGIC):
-        raise Undecodable("binary", 0, f"begins with {sample[:4].hex(' ')}, the mark of a binary format")
     if b"\0" in sample and (wide := _utf16_without_mark(sample, whole)) is not None:
         return wide
     error = _strict_error(sample, "utf-8", whole)
     if error is None:
         return "utf-8"
+    if sample.startswith(_MAGIC):
+        raise Undecodable("binary", 0, f"begins with {sample[:4].hex(' ')}, the mark of a binary format")
     if sum(sample.count(control) for control in _CONTROL_BYTES) * 100 > len(sample):
         raise Undecodable("binary", error.start, "control characters, and neither UTF-8 nor UTF-16 text")
     if not _mostly_utf8(sample):
