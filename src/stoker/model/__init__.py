@@ -8,7 +8,7 @@ from stoker.model.decoder import Block, Decoder
 from stoker.model.generation import generate
 from stoker.model.initialisation import initial_values, initialise
 from stoker.model.loss import TokenLosses, chunked_cross_entropy
-from stoker.model.size import FlopsPerToken, ParameterCount, flops_per_token, parameter_count
+from stoker.recipe.size import FlopsPerToken, ParameterCount, flops_per_token, parameter_count
 
 __all__ = [
     "Block",
