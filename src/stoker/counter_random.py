@@ -8,6 +8,7 @@ The mixing function is SplitMix64's finaliser (Steele, Lea, Flood 2014).
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -41,21 +42,21 @@ def permutation(key: int, size: int) -> npt.NDArray[np.int64]:
 def permuted(key: int, size: int, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The images of `places` (int64, any shape, each in 0..size-1) under a permutation of 0..size-1.
 
-    Costs the same however large `size` is (up to 2^62): nothing is made but the images asked for. A
-    Feistel network permutes a power of four that covers `size`; what falls outside is sent through it
-    again until it falls inside (cycle walking, Black & Rogaway 2002), on average fewer than four times.
+    Costs the same however large `size` is (below 2^62): nothing is made but the images asked for. A
+    Feistel network permutes the smallest square that covers `size`; the few images that fall outside
+    are sent through it again until they fall inside (cycle walking, Black & Rogaway 2002).
     """
-    half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
-    images = _feistel(key, half_bits, places.astype(np.uint64))
+    side = math.isqrt(size - 1) + 1
+    images = _feistel(key, side, places.astype(np.uint64))
     while (outside := images >= np.uint64(size)).any():
-        images[outside] = _feistel(key, half_bits, images[outside])
+        images[outside] = _feistel(key, side, images[outside])
     return images.astype(np.int64)
 
 
-def _feistel(key: int, half_bits: int, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
-    left, right = values >> shift, values & mask
+def _feistel(key: int, side: int, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    base = np.uint64(side)
+    left, right = np.divmod(values, base)
     for number in range(_FEISTEL_ROUNDS):
-        draws = draw_u64(key, right + np.uint64(number << 32))
-        left, right = right, left ^ (draws >> np.uint64(64 - half_bits))
-    return (left << shift) | right
+        draws = draw_u64(key, right + np.uint64(number << 32)) % base
+        left, right = right, (left + draws) % base
+    return left * base + right

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,10 +79,10 @@ class Feed:
         size = self.recipe.micro_batch_size_at(step)
         return [batch.rows(start, start + size) for start in range(0, share, size)]
 
-    def steps(self, first: int, last: int, rank: int, ranks: int) -> Iterator[tuple[int, list[MicroBatch]]]:
+    def steps(self, first: int, last: int, rank: int, ranks: int) -> Prefetch[int, tuple[int, list[MicroBatch]]]:
         """(step, micro-batches of `rank`) for steps `first` to `last`, both included, made ahead in a thread.
 
-        The iterator is a `Prefetch`: it may be closed early.
+        Rank 0's thread computes the steps' digests as well, for `digest`. Close it, or drop it, to end early.
         """
 
         def make(step: int) -> tuple[int, list[MicroBatch]]:
