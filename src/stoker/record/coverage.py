@@ -1,0 +1,83 @@
+"""Whether a run's final history saw every sample once, none twice, none never."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from stoker.record.reading import Record
+
+_Numbers = npt.NDArray[np.int64]
+_Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class CoverageReport:
+    """Which sample numbers the final history saw. Ranges are (first, last), both included."""
+
+    steps: int
+    samples: int
+    """Different sample numbers seen."""
+    first: int | None
+    last: int | None
+    lost: _Ranges
+    """Ranges between 0 and `last` that no step saw."""
+    repeated: _Ranges
+    """Ranges that more than one step saw."""
+    replayed_steps: int
+    """Steps of the final history that had been done before, in a history that was given up."""
+    changed_replays: tuple[int, ...]
+    """Steps whose batch, done again, was not the batch of the first time."""
+
+    @property
+    def exact(self) -> bool:
+        """Every sample number from 0 to the last once, and every replay saw the same batch."""
+        return not (self.lost or self.repeated or self.changed_replays)
+
+    def as_json(self) -> dict[str, Any]:
+        """As a JSON object, `exact` included."""
+        return {"exact": self.exact, **self.__dict__}
+
+
+def samples_seen(record: Record) -> CoverageReport:
+    """Check the sample ranges of the final history's steps (`first_sample`, `last_sample` exclusive)."""
+    every = record.steps(["first_sample", "last_sample", "batch_digest", "attempt"], all_attempts=True)
+    table = record.steps(["first_sample", "last_sample"]).drop_nulls(["first_sample", "last_sample"])
+    table = table.sort("first_sample", "last_sample")
+    starts, stops = table["first_sample"].to_numpy(), table["last_sample"].to_numpy()
+    lost, repeated, samples = _cover(starts, stops)
+    return CoverageReport(
+        steps=table.height,
+        samples=samples,
+        first=int(starts[0]) if starts.size else None,
+        last=int(stops.max()) - 1 if stops.size else None,
+        lost=lost,
+        repeated=repeated,
+        replayed_steps=int(table["replayed"].sum()),
+        changed_replays=_changed_replays(every),
+    )
+
+
+def _cover(starts: _Numbers, stops: _Numbers) -> tuple[_Ranges, _Ranges, int]:
+    """Gaps, overlaps and the number of different values covered by half-open ranges sorted by start."""
+    if starts.size == 0:
+        return (), (), 0
+    reached = np.concatenate([[0], np.maximum.accumulate(stops)[:-1]])
+    gaps = np.flatnonzero(starts > reached)
+    overlaps = np.flatnonzero(np.minimum(stops, reached) > starts)
+    lost = tuple((int(reached[i]), int(starts[i]) - 1) for i in gaps)
+    repeated = tuple((int(starts[i]), int(min(stops[i], reached[i])) - 1) for i in overlaps)
+    covered = np.maximum(stops - np.maximum(starts, reached), 0)
+    return lost, repeated, int(covered.sum())
+
+
+def _changed_replays(every: pl.DataFrame) -> tuple[int, ...]:
+    """Steps recorded with more than one batch digest."""
+    if "batch_digest" not in every.columns or not every["replayed"].any():
+        return ()
+    digests = every.drop_nulls("batch_digest").group_by("step").agg(pl.col("batch_digest").n_unique())
+    return tuple(digests.filter(pl.col("batch_digest") > 1)["step"].sort().to_list())
