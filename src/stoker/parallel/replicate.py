@@ -1,7 +1,6 @@
 """`dp_replicate`: every rank holds the whole model; gradients are summed over ranks (DDP)."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: DDP compares a hook's annotations with its own types.
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -48,5 +48,11 @@ def schema() -> dict[str, Any]:
     required = model.pop("required")
     model["anyOf"] = [{"required": ["preset"]}, {"required": required}]
     model["properties"]["preset"]["anyOf"][0]["enum"] = sorted(PRESETS)
+    for section in (result, *result["$defs"].values()):
+        for described in section["properties"].values():
+            if (
+                "$ref" in described and "default" in described
+            ):  # a section with nothing under it counts as not given
+                described["anyOf"] = [{"$ref": described.pop("$ref")}, {"type": "null"}]
     result["properties"]["$schema"] = {"type": "string", "description": "Address of this schema, for editors."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **result}

@@ -7,7 +7,6 @@ record/rank-00000/step-000000000001-000000002048.parquet         sealed rows of 
 from __future__ import annotations
 
 from stoker.record.coverage import CoverageReport, samples_seen
-from stoker.record.environment import describe_environment
 from stoker.record.reading import Attempt, Gap, Record
 from stoker.record.rows import names_of, rows_of
 from stoker.record.writing import RecordWriter
@@ -18,7 +17,6 @@ __all__ = [
     "Gap",
     "Record",
     "RecordWriter",
-    "describe_environment",
     "names_of",
     "rows_of",
     "samples_seen",
