@@ -1,0 +1,112 @@
+"""The application all verbs belong to, and how it ends: exit codes, messages, never a traceback unasked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from stoker import __version__
+from stoker.console import print_error, print_result
+from stoker.errors import EXIT_FAILED, EXIT_TERMINATED, StokerError, Terminated
+
+_DEBUG_VARIABLE = "STOKER_DEBUG"
+
+
+class _Verbs(TyperGroup):
+    """Ends with this program's exit code on Ctrl-C, where typer has its own."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Terminated("stopped by Ctrl-C; the same command goes on from what is done") from None
+
+
+application = typer.Typer(
+    name="stoker",
+    cls=_Verbs,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Pretrain language models: prepare text, plan, train, evaluate, report.\n\n"
+    "Start with `stoker run examples/quickstart/recipe.yaml`, or write a recipe of your own "
+    "with `stoker recipe new`.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_result(f"stoker {__version__}")
+        raise typer.Exit
+
+
+@application.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help=f"Show tracebacks; the same as {_DEBUG_VARIABLE}=1.", show_default=False)
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    if debug:
+        os.environ[_DEBUG_VARIABLE] = "1"
+
+
+def main() -> NoReturn:
+    """Run the command line and exit: see `stoker.errors` for the codes."""
+    _end_politely_on_sigterm()
+    try:
+        application()
+    except StokerError as error:
+        if _debugging():
+            traceback.print_exc()
+        print_error(str(error))
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        _close_stdout_quietly()
+        sys.exit(EXIT_FAILED)
+    except Exception as error:
+        if _debugging():
+            traceback.print_exc()
+        print_error(_unexpected(error))
+        sys.exit(EXIT_FAILED)
+    sys.exit(0)
+
+
+def _debugging() -> bool:
+    return os.environ.get(_DEBUG_VARIABLE, "0") not in ("", "0")
+
+
+def _unexpected(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    more = "" if _debugging() else f" Run it again with {_DEBUG_VARIABLE}=1 to see where it comes from."
+    words = str(error).strip().split("\n")[0]
+    return f"an unexpected error{where}: {type(error).__name__}{': ' + words if words else ''}.{more}"
+
+
+def _end_politely_on_sigterm() -> None:
+    """SIGTERM unwinds this process (so that files beside are removed); a forked worker just ends."""
+    owner = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            os._exit(EXIT_TERMINATED)
+        raise Terminated("ended by SIGTERM; the same command goes on from what is done")
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _close_stdout_quietly() -> None:
+    """The reader of our output is gone: say nothing more, not even when Python flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

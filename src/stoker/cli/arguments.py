@@ -1,0 +1,41 @@
+"""Arguments and options that several verbs have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from stoker.recipe.loading import LoadedRecipe
+
+RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Values in place of the recipe's, such as `training.steps=200` or `data.sources.english.weight=2`.",
+        show_default=False,
+    ),
+]
+RunFolder = Annotated[
+    Path | None,
+    typer.Option("--run", metavar="FOLDER", help="Folder of the run instead of the recipe's.", show_default=False),
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, such as `runs/NAME`.")]
+Step = Annotated[
+    int | None, typer.Option("--step", help="Step of the checkpoint; the newest if not given.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and no progress.")]
+
+
+def load(path: Path, overrides: list[str] | None, run: Path | None = None) -> LoadedRecipe:
+    """The recipe with what the command line says over it."""
+    from stoker.recipe.loading import load_recipe
+
+    given = list(overrides or ())
+    if run is not None:
+        given.append(f"run={json.dumps(str(run.absolute()), ensure_ascii=False)}")
+    return load_recipe(path, given)

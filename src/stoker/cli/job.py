@@ -1,0 +1,73 @@
+"""The verbs that take a recipe: `run`, `prepare`, `plan`, `train`."""
+
+from __future__ import annotations
+
+from stoker.cli.application import application
+from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunFolder, load
+from stoker.console import print_json, print_result, progress_for
+
+
+@application.command()
+def run(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, json: AsJson = False) -> None:
+    """The main job: prepare the text, plan, train, evaluate and write the report.
+
+    Does only what is not yet done; kill it at any moment and run it again.
+
+    Example: `stoker run examples/quickstart/recipe.yaml training.steps=100`
+    """
+    from stoker.main_job import run_main_job
+
+    outcome = run_main_job(load(recipe, overrides, run), progress_for(json))
+    print_json(outcome.as_json()) if json else print_result(outcome.as_text())
+
+
+@application.command()
+def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) -> None:
+    """Turn raw text into token shards, with a ledger of every document.
+
+    Example: `stoker prepare recipe.yaml data.workers=2`
+    """
+    from stoker.data.prepare import prepare as prepare_corpus
+    from stoker.data.statistics import corpus_table
+
+    corpus = prepare_corpus(load(recipe, overrides), progress_for(json))
+    if json:
+        print_json({"folder": str(corpus.folder), **corpus.manifest})
+    else:
+        print_result(corpus_table(corpus))
+
+
+@application.command()
+def plan(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) -> None:
+    """Predict memory and time of a run on this machine before it is started.
+
+    Example: `stoker plan recipe.yaml training.global_batch_size=64`
+    """
+    from stoker.main_job import plan_before_training
+
+    outcome = plan_before_training(load(recipe, overrides), progress_for(json))
+    print_json(outcome.model_dump(mode="json")) if json else print_result(str(outcome))
+
+
+@application.command()
+def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, json: AsJson = False) -> None:
+    """Train, from the newest checkpoint if there is one.
+
+    Example: `stoker train recipe.yaml training.steps=2000 --run runs/longer`
+    """
+    from stoker.training.launching import train as train_run
+
+    loaded = load(recipe, overrides, run)
+    outcome = train_run(loaded, loaded.run, progress_for(json))
+    if json:
+        print_json(
+            {
+                "run": str(outcome.run.path),
+                "steps": outcome.steps,
+                "checkpoint": str(outcome.checkpoint),
+                "trained_now": outcome.trained_now,
+            }
+        )
+    else:
+        done = "trained" if outcome.trained_now else "already trained"
+        print_result(f"{done}: {outcome.steps:,} steps\ncheckpoint: {outcome.checkpoint}")

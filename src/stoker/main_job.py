@@ -1,0 +1,110 @@
+"""The main job: prepare, plan, train, evaluate, report; each stage only where it is still to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stoker.data.corpus import Corpus
+from stoker.data.prepare import find_prepared, prepare
+from stoker.planning import Plan
+from stoker.progress import Progress
+from stoker.recipe.loading import LoadedRecipe
+from stoker.record import Record, rows_of
+from stoker.report import write_report
+from stoker.run_directory import RunDirectory
+from stoker.training.launching import plan_for, train
+from stoker.training.run_evaluation import evaluate_run
+
+
+@dataclass(frozen=True)
+class MainJobOutcome:
+    """What the main job has made."""
+
+    run: RunDirectory
+    corpus: Path
+    steps: int
+    checkpoint: Path
+    report: Path
+    scores: tuple[dict[str, Any], ...]
+    """Held-out loss, perplexity and bits per byte of each source after the last step."""
+    trained_now: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "run": str(self.run.path),
+            "corpus": str(self.corpus),
+            "steps": self.steps,
+            "checkpoint": str(self.checkpoint),
+            "report": str(self.report),
+            "scores": list(self.scores),
+            "trained_now": self.trained_now,
+        }
+
+    def as_text(self) -> str:
+        """For people: what there is now, and what to try next."""
+        return (
+            f"report      {self.report}\n"
+            f"checkpoint  {self.checkpoint}\n"
+            f"try next    stoker eval {self.run.path}\n"
+            f"            stoker data show {self.run.path} --step {self.steps}\n"
+            f"            stoker export {self.run.path}\n"
+        )
+
+
+def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
+    """Do what is still to do of the main job, saying which stage it is at."""
+    corpus = _prepared(loaded, progress)
+    run = loaded.run
+    if not run.plan.is_file():
+        progress.say("plan: predicting memory and time on this machine")
+        for line in str(plan_for(loaded, corpus)).rstrip().splitlines():
+            progress.say(f"  {line}")
+    outcome = train(loaded, run, progress)
+    progress.say(
+        f"train: {outcome.steps:,} steps done"
+        if outcome.trained_now
+        else f"train: all {outcome.steps:,} steps are done"
+    )
+    scores = _scores(run, outcome.steps, progress)
+    for score in scores:
+        progress.say(
+            f"evaluate: {score['source']}: held-out loss {score['loss']:.3f}, perplexity "
+            f"{score['perplexity']:.2f}, {score['bits_per_byte']:.3f} bits per byte"
+        )
+    report = write_report([run])
+    progress.say("report: written")
+    return MainJobOutcome(
+        run=run,
+        corpus=corpus.folder,
+        steps=outcome.steps,
+        checkpoint=outcome.checkpoint,
+        report=report,
+        scores=tuple(scores),
+        trained_now=outcome.trained_now,
+    )
+
+
+def plan_before_training(loaded: LoadedRecipe, progress: Progress) -> Plan:
+    """What a run of the recipe would need and take on this machine; prepares the text first where needed."""
+    return plan_for(loaded, _prepared(loaded, progress))
+
+
+def _prepared(loaded: LoadedRecipe, progress: Progress) -> Corpus:
+    found = find_prepared(loaded)
+    if found is not None:
+        progress.say(f"prepare: done before, in {found.folder}")
+        return found
+    progress.say("prepare: reading, cleaning, removing duplicates, tokenising")
+    return prepare(loaded, progress)
+
+
+def _scores(run: RunDirectory, step: int, progress: Progress) -> list[dict[str, Any]]:
+    """Scores after the last step: training has recorded them, unless it had nothing to record them with."""
+    recorded = [row for row in rows_of(Record(run.record).evaluations()) if row["step"] == step]
+    if recorded:
+        return recorded
+    evaluation = evaluate_run(run, progress, step)
+    return [score.row(step) for score in evaluation.scores]
