@@ -40,8 +40,8 @@ def _distributions() -> dict[str, list[str]]:
     return {name: list(owners) for name, owners in importlib.metadata.packages_distributions().items()}
 
 
-def package_licence(package: str) -> str:
-    """The licence a package declares about itself, in a few words; `not declared` when it does not."""
+def package_licence(package: str) -> str | None:
+    """The licence a package declares about itself, in a few words; None when it declares none."""
     if package == STANDARD_LIBRARY:
         return "PSF-2.0"
     names = _distributions().get(package.split(".")[0], [package])
@@ -56,4 +56,4 @@ def package_licence(package: str) -> str:
         classifiers = [line for line in metadata.get_all("Classifier") or () if line.startswith("License ::")]
         if classifiers:
             return str(classifiers[0]).rsplit("::", 1)[-1].strip()
-    return "not declared"
+    return None

@@ -1,0 +1,128 @@
+"""What decides the bytes of a prepared corpus, in sixteen hexadecimal digits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stoker.data.reading.files import InputFile, list_files
+from stoker.durable_files import sha256_of_file, write_text
+from stoker.errors import BadInput
+from stoker.recipe import Data, Source, Tokenizer
+from stoker.recipe.loading import LoadedRecipe
+
+FORMAT = 1
+"""Of a prepared corpus; raised when anything about its bytes changes."""
+HASHES_FILE = ".hashes.json"
+_SETTLED_SECONDS = 2.0
+"""A file changed this recently may change again within the clock's tick: its hash is not remembered."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of each source, and the fingerprint over them and the recipe."""
+
+    files: list[tuple[Source, list[tuple[InputFile, int]]]]
+    """For each source: its files with their size in bytes."""
+    stamps: dict[str, tuple[int, int]]
+    """Path to (size, modification time in ns), to notice a file that changes while it is read."""
+    fingerprint: str
+
+
+def take_inputs(loaded: LoadedRecipe, workers: int) -> Inputs:
+    """List and hash all input files. Hashes are remembered by path, size and modification time.
+
+    Raises `BadInput` when a source has no files, or the given tokenizer is missing.
+    """
+    data = loaded.recipe.data
+    listed = [(source, list_files(source, loaded.folder)) for source in data.sources]
+    hashes = _Hashes(loaded.prepared_folder / HASHES_FILE)
+    paths = list(dict.fromkeys(file.path for _, files in listed for file in files))
+    digests = hashes.of(paths, workers)
+    identity = [[source.name, [[file.name, digests[str(file.path)]] for file in files]] for source, files in listed]
+    sized = [(source, [(file, hashes.stamps[str(file.path)][0]) for file in files]) for source, files in listed]
+    settings = _settings(data, loaded.recipe.tokenizer, loaded)
+    content = json.dumps([FORMAT, settings, identity], ensure_ascii=False, sort_keys=True)
+    fingerprint = hashlib.sha256(content.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
+    return Inputs(sized, hashes.stamps, fingerprint)
+
+
+def changed_files(inputs: Inputs) -> list[str]:
+    """Files that are not any more what they were when they were hashed."""
+    return [path for path, stamp in inputs.stamps.items() if _stamp(Path(path)) != stamp]
+
+
+def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[str, Any]:
+    """The parts of the recipe that decide the bytes: not the workers, the weights or the folder."""
+    settings = data.model_dump(mode="json", exclude={"workers", "prepared", "sources"})
+    settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
+    settings["tokenizer"] = tokenizer.model_dump(mode="json")
+    if tokenizer.path is not None:
+        path = loaded.resolve(tokenizer.path)
+        if not path.is_file():
+            raise BadInput(f"tokenizer.path: {path} does not exist; correct it, or leave it out to train one")
+        settings["tokenizer"] = {
+            "sha256": sha256_of_file(path),
+            **tokenizer.model_dump(mode="json", include={"add_bos", "add_eos", "bos_token", "eos_token"}),
+        }
+    return settings
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0)
+    return (status.st_size, status.st_mtime_ns)
+
+
+class _Hashes:
+    def __init__(self, remembered: Path) -> None:
+        self._file = remembered
+        self.stamps: dict[str, tuple[int, int]] = {}
+
+    def of(self, paths: list[Path], workers: int) -> dict[str, str]:
+        """SHA-256 of each file; a file that cannot be read gets a word instead."""
+        known = self._read()
+        fresh: dict[str, str] = {}
+        missing: list[Path] = []
+        self.stamps = {str(path): _stamp(path) for path in paths}
+        for path in paths:
+            size, modified = self.stamps[str(path)]
+            entry = known.get(str(path))
+            if isinstance(entry, list) and entry[:2] == [size, modified] and len(entry) == 3:
+                fresh[str(path)] = entry[2]
+            else:
+                missing.append(path)
+        if missing:
+            with ThreadPoolExecutor(workers) as threads:
+                fresh |= dict(zip(map(str, missing), threads.map(_digest, missing), strict=True))
+            self._remember(known, fresh)
+        return fresh
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            known = json.loads(self._file.read_text())
+        except (OSError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def _remember(self, known: dict[str, Any], fresh: dict[str, str]) -> None:
+        now = time.time_ns()
+        for path, digest in fresh.items():
+            size, modified = self.stamps[path]
+            if now - modified > _SETTLED_SECONDS * 1e9 and digest != "unreadable":
+                known[path] = [size, modified, digest]
+        write_text(self._file, json.dumps(known))
+
+
+def _digest(path: Path) -> str:
+    try:
+        return sha256_of_file(path)
+    except OSError:
+        return "unreadable"

@@ -1,0 +1,252 @@
+"""From a recipe to a prepared corpus: read and clean, select, tokenise, write the ledger, publish.
+
+Every stage leaves its result whole in a work folder and finds it there when the preparation is run again, so
+a kill at any instant costs at most the piece of work under way and changes no byte of the outcome:
+
+    <prepared>/.work-<fingerprint>/read/         one table and one file of texts for each unit of input
+                                   selection     what became of each document
+                                   tokens/       which splits are written
+                                   corpus/       what becomes <prepared>/<fingerprint> by one rename
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import stoker
+from stoker.data.corpus import MANIFEST, Corpus
+from stoker.data.fingerprint import FORMAT, Inputs, changed_files, take_inputs
+from stoker.data.ledger import Ledger
+from stoker.data.licences import licence_of
+from stoker.data.reading.units import Unit, plan_units
+from stoker.data.shards import Shard, token_dtype
+from stoker.data.stages.candidates import Candidates
+from stoker.data.stages.read_and_clean import ReadUnit, read_unit
+from stoker.data.stages.select import Selection, select
+from stoker.data.stages.tokenise import SPLITS, make_tokenizer, tokenise
+from stoker.data.stages.write_ledger import write_ledger
+from stoker.data.tokenizer import TextEncoder
+from stoker.data.workers import processor_count, run_in_order
+from stoker.durable_files import (
+    explained_disk_errors,
+    publish_folder,
+    remove_partials,
+    sha256_of_file,
+    write_json,
+)
+from stoker.errors import BadInput, StokerError
+from stoker.progress import Progress
+from stoker.recipe import Recipe
+from stoker.recipe.loading import LoadedRecipe
+from stoker.run_directory import locked_folder
+
+TIMINGS = "timings.json"
+
+
+def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
+    """The prepared corpus of a recipe, made now if it is not there yet.
+
+    The same input and recipe give the same bytes, whatever `data.workers` is. Raises `BadInput` when the
+    input cannot make a corpus (nothing to read, too little text for a source or for the vocabulary, a fault
+    under `on_error: stop`, another process preparing the same corpus) and `StokerError` when the disk refuses;
+    run again, it goes on where it was.
+    """
+    with explained_disk_errors(loaded.prepared_folder):
+        loaded.prepared_folder.mkdir(parents=True, exist_ok=True)
+    inputs = take_inputs(loaded, _workers(loaded.recipe))
+    final = loaded.prepared_folder / inputs.fingerprint
+    if not (final / MANIFEST).is_file():
+        lock = loaded.prepared_folder / f".lock-{inputs.fingerprint}"
+        with locked_folder(loaded.prepared_folder, lock, "preparing a corpus"):
+            if not (final / MANIFEST).is_file():  # another process may just have finished it
+                _Preparation(loaded, inputs, progress).run(final)
+    corpus = Corpus.open(final)
+    _require_enough_tokens(corpus, loaded.recipe)
+    return corpus
+
+
+def find_prepared(loaded: LoadedRecipe) -> Corpus | None:
+    """The prepared corpus of a recipe if it is there already; nothing is made."""
+    if not loaded.prepared_folder.is_dir():
+        return None
+    folder = loaded.prepared_folder / take_inputs(loaded, _workers(loaded.recipe)).fingerprint
+    return Corpus.open(folder) if (folder / MANIFEST).is_file() else None
+
+
+def _workers(recipe: Recipe) -> int:
+    return recipe.data.workers or processor_count()
+
+
+class _Preparation:
+    """One preparation under its lock."""
+
+    def __init__(self, loaded: LoadedRecipe, inputs: Inputs, progress: Progress) -> None:
+        self._loaded, self._recipe, self._inputs, self._progress = loaded, loaded.recipe, inputs, progress
+        self._work = loaded.prepared_folder / f".work-{inputs.fingerprint}"
+        self._read, self._corpus = self._work / "read", self._work / "corpus"
+        self._seconds: dict[str, float] = {}
+
+    def run(self, final: Path) -> None:
+        """All stages, each skipped as far as it is done; ends with the rename to `final`."""
+        with explained_disk_errors(self._work):
+            for folder in (self._read, self._work / "tokens", self._corpus / "tokenizer"):
+                folder.mkdir(parents=True, exist_ok=True)
+            for folder in [self._work, *(path for path in self._work.rglob("*") if path.is_dir())]:
+                remove_partials(folder)
+            units = plan_units(self._inputs.files)
+            with self._timed("read and clean"):
+                self._read_and_clean(units)
+            candidates = Candidates(self._read, units)
+            with self._timed("select"):
+                selection = self._selected(candidates)
+            with self._timed("train the tokenizer"):
+                encoder = self._tokenizer(candidates, selection)
+            with self._timed("tokenise"):
+                shards = tokenise(
+                    candidates,
+                    selection,
+                    self._recipe.tokenizer,
+                    self._corpus,
+                    self._work / "tokens",
+                    self._recipe.data.shard_tokens,
+                    self._progress,
+                )
+            with self._timed("write the ledger"):
+                write_ledger(self._read, units, candidates, selection, shards, self._corpus, self._progress)
+            manifest = self._manifest(candidates, selection, shards, encoder)
+            write_json(self._corpus / MANIFEST, manifest)
+            write_json(self._corpus / TIMINGS, {"seconds": self._seconds})
+            publish_folder(self._corpus, final)
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._seconds[stage] = round(time.perf_counter() - start, 3)
+
+    def _read_and_clean(self, units: Sequence[Unit]) -> None:
+        data = self._recipe.data
+        stop = data.on_error == "stop"
+        jobs = [ReadUnit(unit, data.cleaning, data.deduplication, stop, self._read) for unit in units]
+        with self._progress.task("read and clean", sum(unit.size for unit in units), "B") as task:
+            for size in run_in_order(read_unit, jobs, _workers(self._recipe)):
+                task.advance(size)
+        if changed := changed_files(self._inputs):
+            # Nobody knows of what state of these files the tables are.
+            shutil.rmtree(self._work, ignore_errors=True)
+            raise StokerError(
+                f"{len(changed)} input files changed while they were read, such as {changed[0]}; "
+                "run the same command again when nothing writes to them"
+            )
+
+    def _selected(self, candidates: Candidates) -> Selection:
+        path = self._work / "selection"
+        with self._progress.task("remove duplicates", len(candidates), "documents") as task:
+            if not path.is_file():
+                select(candidates, self._recipe.data).write(path)
+            task.advance(len(candidates))
+        return Selection.read(path)
+
+    def _tokenizer(self, candidates: Candidates, selection: Selection) -> TextEncoder:
+        settings, path = self._recipe.tokenizer, self._corpus / "tokenizer" / "tokenizer.json"
+        if not len(selection.of(SPLITS["train"])):
+            raise BadInput(_nothing_left(self._loaded, candidates))
+        with self._progress.task("train the tokenizer", 1, "vocabulary") as task:
+            if not path.is_file():
+                given = None if settings.path is None else self._loaded.resolve(settings.path)
+                make_tokenizer(candidates, selection, settings, given, path)
+            task.advance()
+        return TextEncoder(path, settings)
+
+    def _manifest(
+        self,
+        candidates: Candidates,
+        selection: Selection,
+        shards: dict[str, dict[str, list[Shard]]],
+        encoder: TextEncoder,
+    ) -> dict[str, Any]:
+        settings = self._recipe.tokenizer
+        sources = []
+        for source in self._recipe.data.sources:
+            splits = {}
+            for split, verdict in SPLITS.items():
+                own = selection.of(verdict)
+                own = own[candidates.sources[own] == candidates.names.index(source.name)]
+                written = shards[source.name][split]
+                splits[split] = {
+                    "documents": len(own),
+                    "tokens": sum(shard["tokens"] for shard in written),
+                    "bytes": int(candidates.bytes[own].sum()),
+                    "characters": int(candidates.characters[own].sum()),
+                    "shards": written,
+                }
+            sources.append(
+                {
+                    "name": source.name,
+                    "kind": source.kind,
+                    "language": source.language,
+                    "licence": licence_of(source),
+                    "splits": splits,
+                }
+            )
+        return {
+            "format": FORMAT,
+            "fingerprint": self._inputs.fingerprint,
+            "stoker_version": stoker.__version__,
+            "tokenizer": {
+                "sha256": sha256_of_file(self._corpus / "tokenizer" / "tokenizer.json"),
+                "vocabulary_size": encoder.vocabulary_size,
+                "bos_id": encoder.bos_id,
+                "eos_id": encoder.eos_id,
+                "adds_bos": settings.add_bos,
+                "adds_eos": settings.add_eos,
+            },
+            "dtype": token_dtype(encoder.vocabulary_size),
+            "sources": sources,
+            "funnel": Ledger(self._corpus).funnel(),
+        }
+
+
+def _nothing_left(loaded: LoadedRecipe, candidates: Candidates) -> str:
+    return (
+        f"no document is left to train on: {len(candidates)} passed reading, cleaning and filters, and none "
+        f"is in the training split. Check data.sources in {loaded.path} (paths, `format`, `text_field`) and "
+        "data.cleaning"
+    )
+
+
+def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
+    """Raise `BadInput` when a source that is to be trained on has fewer tokens than one sequence."""
+    needed = recipe.training.sequence_length
+    weights = {source.name: source.weight for source in recipe.data.sources}
+    short = []
+    for source in corpus.manifest["sources"]:
+        found = source["splits"]["train"]
+        if weights[source["name"]] != 0 and found["tokens"] < needed:
+            lost = ", ".join(_losses(corpus, source["name"]))
+            short.append(
+                f"source `{source['name']}` has {found['tokens']:,} training tokens in "
+                f"{found['documents']:,} documents" + (f" ({lost})" if lost else "")
+            )
+    if short:
+        raise BadInput(
+            f"every source needs at least one sequence of training.sequence_length ({needed:,}) tokens, but "
+            + "; ".join(short)
+            + ". Give it more text, leave it out, set its weight to 0, or shorten training.sequence_length"
+        )
+
+
+def _losses(corpus: Corpus, source: str) -> list[str]:
+    """Where a source's documents went, in words: `3 fault: truncated`."""
+    return [
+        f"{entry['documents']:,} {entry['stage'].replace('_', ' ')}"
+        + (f": {entry['reason']}" if "reason" in entry else "")
+        for entry in corpus.manifest["funnel"]
+        if entry["source"] == source and entry["stage"] not in ("read", "kept") and entry["documents"]
+    ]

@@ -1,0 +1,174 @@
+"""First stage: each unit of input files becomes a table of what was found and a file of the texts kept.
+
+read/000012.text           cleaned texts of the kept documents, UTF-8, one after another
+read/000012.signatures     their MinHash signatures, uint32 [documents, permutations]
+read/000012.parquet        one row for each document and each fault; there last, so it marks the unit done
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stoker.data.cleaning import clean
+from stoker.data.deduplication import sign
+from stoker.data.document import Document, Fault
+from stoker.data.filters import rejection
+from stoker.data.reading.read import read_part
+from stoker.data.reading.units import Unit
+from stoker.durable_files import durable_file
+from stoker.errors import BadInput
+from stoker.recipe import Cleaning, Deduplication
+
+SCHEMA = pa.schema(
+    [
+        ("file", pa.string()),
+        ("position", pa.string()),
+        ("identifier", pa.string()),
+        ("sha256", pa.string()),
+        ("characters", pa.int64()),
+        ("bytes", pa.int64()),
+        ("verdict", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("content", pa.binary(32)),
+        ("text_bytes", pa.int64()),
+        ("text_characters", pa.int64()),
+    ]
+)
+"""Rows in the files' order. `sha256`, `characters` and `bytes` are of the text as read; `content` (SHA-256),
+`text_bytes` and `text_characters` of the cleaned text, null unless the verdict is `kept`."""
+_FLUSH_ROWS = 10_000
+_SIGN_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ReadUnit:
+    """The job of one worker: a unit of input and where its files go."""
+
+    unit: Unit
+    cleaning: Cleaning
+    deduplication: Deduplication
+    stop_on_fault: bool
+    folder: Path
+
+
+def unit_file(folder: Path, number: int, kind: str) -> Path:
+    """A file of unit `number`: `text`, `signatures` or `parquet`."""
+    return folder / f"{number:06d}.{kind}"
+
+
+def read_unit(job: ReadUnit) -> int:
+    """Read, clean, filter and sign one unit; returns its size in bytes. Raises `BadInput` at a fault if told to."""
+    number = job.unit.number
+    table = unit_file(job.folder, number, "parquet")
+    if table.is_file():
+        return job.unit.size
+    with (
+        durable_file(unit_file(job.folder, number, "text")) as texts,
+        durable_file(unit_file(job.folder, number, "signatures")) as signatures,
+        durable_file(table) as history,
+        pq.ParquetWriter(history, SCHEMA, compression="zstd", compression_level=1) as writer,
+    ):
+        kept = _KeptTexts(texts, signatures, job.deduplication)
+        rows: list[dict[str, Any]] = []
+        for row, text in _judged_rows(job):
+            rows.append(row)
+            if text is not None:
+                kept.add(text)
+            if len(rows) >= _FLUSH_ROWS:
+                writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+                rows = []
+        writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+        kept.flush()
+    return job.unit.size
+
+
+class _KeptTexts:
+    def __init__(self, texts: BinaryIO, signatures: BinaryIO, settings: Deduplication) -> None:
+        self._texts, self._signatures, self._settings = texts, signatures, settings
+        self._waiting: list[str] = []
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        self._waiting.append(text)
+        self._size += len(text)
+        if self._size >= _SIGN_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        self._texts.write("".join(self._waiting).encode())
+        self._signatures.write(sign(self._waiting, self._settings).astype("<u4").tobytes())
+        self._waiting, self._size = [], 0
+
+
+def _judged_rows(job: ReadUnit) -> Iterator[tuple[dict[str, Any], str | None]]:
+    source = job.unit.source
+    pattern = re.compile(source.remove_pattern) if source.remove_pattern is not None else None
+    for part in job.unit.parts:
+        for found in read_part(source, part, job.cleaning.maximum_document_bytes):
+            if isinstance(found, Document):
+                yield _judge(found, pattern, job.cleaning)
+                continue
+            if job.stop_on_fault:
+                raise BadInput(_stopped(found))
+            yield _fault_row(found), None
+
+
+def _judge(
+    document: Document, pattern: re.Pattern[str] | None, settings: Cleaning
+) -> tuple[dict[str, Any], str | None]:
+    raw = document.text.encode()
+    text = document.text if pattern is None else pattern.sub("", document.text)
+    text = clean(text, document.kind)
+    reason = rejection(text, document.kind, document.language, settings)
+    row: dict[str, Any] = {
+        "file": document.file,
+        "position": document.position,
+        "identifier": document.identifier,
+        "sha256": hashlib.sha256(raw).hexdigest(),
+        "characters": len(document.text),
+        "bytes": len(raw),
+        "verdict": "kept" if reason is None else "dropped",
+        "reason": reason,
+    }
+    if reason is not None:
+        return row, None
+    cleaned = text.encode()
+    row["content"] = hashlib.sha256(cleaned).digest()
+    row["text_bytes"], row["text_characters"] = len(cleaned), len(text)
+    return row, text
+
+
+def _fault_row(fault: Fault) -> dict[str, Any]:
+    return {
+        "file": fault.file,
+        "position": fault.position,
+        "identifier": f"{fault.file}@{fault.position}",
+        "verdict": "fault",
+        "reason": fault.reason,
+        "detail": fault.detail,
+    }
+
+
+def _stopped(fault: Fault) -> str:
+    return (
+        f"data.sources[{fault.source}]: {fault.file}, {fault.position}: {fault.reason}: {fault.detail}. "
+        "Repair it, or let data.on_error be `skip` to count such places and go on"
+    )
+
+
+def read_histories(folder: Path, units: Sequence[Unit], columns: list[str] | None = None) -> pa.Table:
+    """The rows of all units, one under another."""
+    tables = [
+        pq.read_table(unit_file(folder, unit.number, "parquet"), columns=columns, use_threads=False)
+        for unit in units
+    ]
+    return pa.concat_tables(tables) if tables else SCHEMA.empty_table().select(columns or SCHEMA.names)
