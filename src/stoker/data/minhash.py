@@ -198,6 +198,51 @@ def _common(left: Any, right: Any) -> int:  # pragma: no cover - compiled
     return common
 
 
+@numba.njit(cache=True, nogil=True)
+def _band_keys(signatures: Any, first: int, last: int) -> Any:  # pragma: no cover - compiled
+    keys = np.empty(signatures.shape[0], np.uint64)
+    for i in range(signatures.shape[0]):
+        key = np.uint64(first)
+        for j in range(first, last):
+            key = _mixed((key + np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(signatures[i, j]))
+        keys[i] = key
+    return keys
+
+
+@numba.njit(cache=True, nogil=True)
+def _proposed(
+    index: int, links: Any, gone: Any, signatures: Any, stamps: Any, least_agreeing: int
+) -> Any:  # pragma: no cover - compiled
+    found = np.empty(16, np.int64)
+    agreements = np.empty(16, np.int64)
+    count = 0
+    for band in range(links.shape[1]):
+        here = index
+        while True:
+            there = links[here, band]
+            while there >= 0 and gone[there]:
+                there = links[there, band]
+            links[here, band] = there  # what is gone stays gone: the next walk skips it at once
+            if there < 0:
+                break
+            here = there
+            if stamps[here] == index:
+                continue
+            stamps[here] = index
+            agreeing = 0
+            for j in range(signatures.shape[1]):
+                agreeing += signatures[index, j] == signatures[here, j]
+            if agreeing < least_agreeing:
+                continue
+            if count == found.size:
+                found = np.concatenate((found, np.empty(count, np.int64)))
+                agreements = np.concatenate((agreements, np.empty(count, np.int64)))
+            found[count] = here
+            agreements[count] = agreeing
+            count += 1
+    return found[:count], agreements[:count]
+
+
 def token_hashes(text: str) -> Hashes:
     """64-bit hashes of the tokens of `text` in its normal form, in order."""
     code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -231,3 +276,29 @@ def signature(text: str, size: int, permutations: int) -> Signature:
     """
     minima: Signature = _minima(_shingle_hashes(token_hashes(text), size), *_permutations(permutations))
     return minima
+
+
+def band_keys(signatures: npt.NDArray[np.uint32], first: int, last: int) -> Hashes:
+    """One 64-bit key per row for the entries `first` to `last` (exclusive): equal where those are equal."""
+    keys: Hashes = _band_keys(signatures, first, last)
+    return keys
+
+
+def proposed(
+    index: int,
+    links: npt.NDArray[np.int64],
+    gone: npt.NDArray[np.bool_],
+    signatures: npt.NDArray[np.uint32],
+    stamps: npt.NDArray[np.int64],
+    least_agreeing: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Earlier documents that share a band with document `index` and are not `gone`: (documents, agreeing entries).
+
+    `links[i, band]` is the nearest earlier document with the same band, or -1 [documents, bands]; links over
+    documents that are gone are shortened in place. Proposals with fewer than `least_agreeing` equal entries
+    are left out. `stamps` [documents] is working memory, to be filled with -1 before the first call.
+    """
+    found: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = _proposed(
+        index, links, gone, signatures, stamps, least_agreeing
+    )
+    return found

@@ -99,6 +99,17 @@ class Deduplication(Section):
     permutations: int = Field(default=128, ge=16, le=1024)
     """Length of a MinHash signature."""
 
+    @model_validator(mode="after")
+    def _can_find_what_it_seeks(self) -> Deduplication:
+        chance = 1 - (1 - self.threshold) ** self.permutations
+        if self.near and chance < 0.98:
+            needed = math.ceil(math.log(0.02) / math.log(1 - self.threshold))
+            raise ValueError(
+                f"with {self.permutations} permutations only {chance:.0%} of the pairs at threshold "
+                f"{self.threshold} would be found; use at least {needed} permutations or a higher threshold"
+            )
+        return self
+
 
 class Data(Section):
     """Which text is trained on and how it is prepared."""
