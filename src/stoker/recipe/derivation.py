@@ -142,7 +142,7 @@ def _shape(wanted: float, vocabulary: int) -> tuple[dict[str, Derived], Model]:
     values = {
         "hidden_size": Derived(
             model.hidden_size,
-            f"{model.hidden_size / model.layers:.0f} times the layers; the ratio matters little (Kaplan et al. 2020)",
+            f"{model.hidden_size / model.layers:.0f} times the layers; matters little (Kaplan et al. 2020)",
         ),
         "layers": Derived(model.layers, "with hidden_size, the nearest to the wanted parameters"),
         "heads": Derived(model.heads, f"heads of {head}" + (f", a multiple of {multiple}" if multiple > 1 else "")),

@@ -115,7 +115,9 @@ def _source_lines(source: _SourceGuess) -> list[str]:
         lines.append(_line("language", source.language, 3))
     return [
         *lines,
-        "      # weight: 1.0            # share in the mixture, for all sources or none; by default in proportion to tokens",
+        _explained(
+            "      # weight: 1.0", "share in the mixture, for all sources or none; else in proportion to tokens"
+        ),
     ]
 
 
