@@ -98,7 +98,7 @@ class RecordWriter:
             self._closing = True
             self._condition.notify()
         self._thread.join()
-        written = self._write_backlog()
+        written = self._write_backlog() and self._write_backlog()  # Writing may add an event of lost rows.
         if not written:
             _log.warning("the record ends incomplete: %d rows could not be written", len(self._backlog))
         with self._disk:
@@ -139,7 +139,7 @@ class RecordWriter:
             self._write_backlog()
 
     def _write_backlog(self) -> bool:
-        """Write what waits, then seal if due; returns whether nothing waits any more."""
+        """Write what waits, then seal if due; returns whether the disk took it."""
         with self._disk:
             with self._condition:
                 waiting = list(self._backlog)
@@ -153,8 +153,7 @@ class RecordWriter:
                     self._note_written(waiting[0][0], waiting[-1][0])
             if self._live_rows >= self._seal_rows and time.monotonic() >= self._next_seal:
                 self._seal()
-            with self._condition:
-                return not self._backlog
+            return self._failure is None
 
     def _write_frames(self, frames: bytes) -> None:
         """Write at the end of what is known to be whole, so that a failed attempt is overwritten by the next."""
