@@ -58,9 +58,7 @@ def run_ranks(function: Callable[..., Any], ranks: int, *args: Any, timeout: flo
                 process.join()
 
 
-def _collect(
-    receivers: list[connection.Connection], processes: list[ForkProcess], deadline: float
-) -> list[Any]:
+def _collect(receivers: list[connection.Connection], processes: list[ForkProcess], deadline: float) -> list[Any]:
     waiting = dict(zip(receivers, range(len(receivers)), strict=True))
     results: dict[int, Any] = {}
     failure: BaseException | None = None

@@ -1,0 +1,122 @@
+"""From a recipe to an optimizer: which parameters are decayed, which learning rate each group has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from stoker.recipe import Adafactor, AdamW, Lion, Muon, Training
+from stoker.training.optimizer.adafactor import AdafactorOptimizer
+from stoker.training.optimizer.lion import LionOptimizer
+from stoker.training.optimizer.muon import MuonOptimizer
+
+_log = logging.getLogger(__name__)
+Group = dict[str, Any]
+
+
+def build_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:
+    """The optimizer of `training` over the parameters of `model`, which may be wrapped by DDP or sharded.
+
+    Weight decay acts on matrices of the blocks and on the head: not on norms, biases and embeddings (a
+    tied head is an embedding) unless `decay_all_parameters`. Each param group keeps its learning rate
+    before the schedule as `base_learning_rate`; see `set_learning_rate`.
+    """
+    _require_dtype(model, training)
+    settings = training.optimizer
+    match settings:
+        case AdamW():
+            groups = _groups(model, training, settings.learning_rate, settings.weight_decay)
+            betas = (settings.beta1, settings.beta2)
+            return torch.optim.AdamW(
+                groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True
+            )
+        case Muon():
+            return MuonOptimizer(_muon_groups(model, training, settings), settings)
+        case Adafactor():
+            groups = _groups(model, training, settings.learning_rate, settings.weight_decay)
+            return AdafactorOptimizer(groups, settings)
+        case Lion():
+            groups = _groups(model, training, settings.learning_rate, settings.weight_decay)
+            return LionOptimizer(groups, settings)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> float:
+    """Set every group's learning rate to `factor` times its own base; returns that of the first group.
+
+    With Muon the first group are the matrices of the blocks.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_learning_rate"] * factor
+    first: float = optimizer.param_groups[0]["lr"]
+    return first
+
+
+def _named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            yield name.removeprefix("module."), parameter
+
+
+def _is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
+    return name.startswith("blocks.") and parameter.ndim == 2
+
+
+def _decays(name: str, parameter: nn.Parameter, training: Training) -> bool:
+    return training.decay_all_parameters or (parameter.ndim >= 2 and name.startswith(("blocks.", "head.")))
+
+
+def _groups(
+    model: nn.Module,
+    training: Training,
+    learning_rate: float,
+    weight_decay: float,
+    without: Collection[str] = (),
+) -> list[Group]:
+    """One group that decays and one that does not; empty ones are left out."""
+    named = [(name, parameter) for name, parameter in _named_parameters(model) if name not in without]
+    groups = []
+    for decays in (True, False):
+        members = [parameter for name, parameter in named if _decays(name, parameter, training) == decays]
+        if members:
+            groups.append(_group(members, learning_rate, weight_decay if decays else 0.0))
+    return groups
+
+
+def _muon_groups(model: nn.Module, training: Training, settings: Muon) -> list[Group]:
+    matrices = {name: p for name, p in _named_parameters(model) if _is_block_matrix(name, p)}
+    groups = [_group(list(matrices.values()), settings.learning_rate, settings.weight_decay)] if matrices else []
+    rest = _groups(model, training, settings.adamw_learning_rate, settings.weight_decay, set(matrices))
+    return [{**group, "orthogonalise": True} for group in groups] + [
+        {**group, "orthogonalise": False} for group in rest
+    ]
+
+
+def _group(parameters: list[nn.Parameter], learning_rate: float, weight_decay: float) -> Group:
+    return {
+        "params": parameters,
+        "lr": learning_rate,
+        "base_learning_rate": learning_rate,
+        "weight_decay": weight_decay,
+    }
+
+
+def _require_dtype(model: nn.Module, training: Training) -> None:
+    """Weights are never kept in 16 bits by accident."""
+    pure = training.precision == "pure_bf16"
+    for name, parameter in _named_parameters(model):
+        if pure != (parameter.dtype == torch.bfloat16) or parameter.dtype == torch.float16:
+            wanted = "bfloat16" if pure else "float32"
+            raise ValueError(
+                f"{name} is {parameter.dtype}; precision {training.precision} keeps weights in {wanted}"
+            )
+    if pure and (not dist.is_initialized() or dist.get_rank() == 0):
+        _log.warning(
+            "precision pure_bf16 keeps weights and optimizer state in 16 bits: updates smaller than about 1/256 of "
+            "a weight are lost. The share of weights that each step left unmoved is recorded as dead_updates; "
+            "precision bf16 keeps fp32 weights and loses none."
+        )

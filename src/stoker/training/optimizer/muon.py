@@ -1,0 +1,103 @@
+"""Muon: momentum orthogonalised by Newton-Schulz for the blocks' matrices (Jordan 2024), AdamW for the rest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.adamw import adamw
+
+from stoker.recipe import Muon
+from stoker.training.optimizer.descent import descend
+from stoker.training.optimizer.shards import local, own_part, whole
+
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the quintic whose slope at zero is steepest (Jordan 2024); singular values end within about 0.7 to 1.2."""
+_SMALLEST_NORM = 1e-7
+
+
+class MuonOptimizer(Optimizer):
+    """Groups with `orthogonalise` hold matrices; the others are AdamW's.
+
+    State of a matrix: `momentum`; of another parameter: `step`, `exp_avg`, `exp_avg_sq`. Fresh state is
+    zeros. A sharded matrix is gathered, orthogonalised whole on every rank, and each keeps its own rows,
+    so that sharding does not change the update.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], settings: Muon) -> None:
+        super().__init__(groups, {})
+        self._settings = settings
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient. Collective when matrices are sharded."""
+        for group in self.param_groups:
+            moving = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not group["orthogonalise"]:
+                self._adamw(group, moving)
+                continue
+            for parameter in moving:
+                self._orthogonal_step(group, parameter)
+
+    def _orthogonal_step(self, group: dict[str, Any], parameter: Tensor) -> None:
+        state, beta = self.state[parameter], self._settings.momentum
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        assert parameter.grad is not None
+        gradient, momentum = local(parameter.grad), local(state["momentum"])
+        momentum.lerp_(gradient, 1.0 - beta)
+        ahead = torch.lerp(gradient, momentum, beta)  # Nesterov's
+        direction = orthogonalise(whole(ahead, parameter), self._settings.newton_schulz_steps)
+        rows, columns = parameter.shape
+        direction.mul_(math.sqrt(max(1.0, rows / columns)))
+        descend(local(parameter), own_part(direction, parameter), group["lr"], group["weight_decay"])
+
+    def _adamw(self, group: dict[str, Any], moving: list[Tensor]) -> None:
+        if not moving:
+            return
+        for parameter in moving:
+            if not self.state[parameter]:
+                self.state[parameter] = {
+                    "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+        states = [self.state[parameter] for parameter in moving]
+        adamw(
+            [local(parameter) for parameter in moving],
+            [local(parameter.grad) for parameter in moving if parameter.grad is not None],
+            [local(state["exp_avg"]) for state in states],
+            [local(state["exp_avg_sq"]) for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            beta1=self._settings.beta1,
+            beta2=self._settings.beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=self._settings.epsilon,
+            maximize=False,
+        )
+
+
+def orthogonalise(matrix: Tensor, steps: int) -> Tensor:
+    """The matrix [rows, columns] with its singular values brought near 1, by Newton-Schulz iteration.
+
+    Computed in bf16 on CUDA, where the iteration is stable enough and twice as fast, elsewhere in fp32
+    or the matrix's own wider type, and returned in the type it was computed in, at least fp32.
+    """
+    wide = torch.promote_types(matrix.dtype, torch.float32)
+    x = matrix.to(torch.bfloat16 if matrix.is_cuda else wide)
+    tall = x.shape[0] > x.shape[1]
+    x = x.mT if tall else x
+    x = x / matrix.to(wide).norm().clamp(min=_SMALLEST_NORM).to(x.dtype)
+    a, b, c = _COEFFICIENTS
+    for _ in range(steps):
+        gram = x @ x.mT
+        polynomial = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.addmm(x, polynomial, x, beta=a)
+    return (x.mT if tall else x).to(wide).contiguous()
