@@ -90,7 +90,7 @@ def test_only_the_columns_asked_for_are_given(tmp_path: Path) -> None:
     write_attempts(tmp_path, (1, 20))
     table = Record(tmp_path).steps(["loss_by_source", "ranks"])
     assert set(table.columns) == {
-        "sequence", "step", "replayed", "ranks", "loss_by_source.english", "loss_by_source.中文",
+        "step", "replayed", "ranks", "loss_by_source.english", "loss_by_source.中文",
     }  # fmt: skip
 
 

@@ -60,20 +60,20 @@ class Record:
         return sorted(int(match[1]) for match in matches if match)
 
     def rows(self, kind: str, columns: Sequence[str] | None = None, rank: int = 0) -> pl.DataFrame:
-        """All rows of `kind` that `rank` wrote, in the order written, with the column `sequence`.
+        """All rows of `kind` that `rank` wrote, in the order written.
 
         `columns` names fields; one that holds figures by name (`loss_by_source`) stands for all of
-        its columns (`loss_by_source.english`, …). Only those columns are read from the disk. A
-        column that no row has is absent. Damaged segments are passed over; `gaps` names them.
+        its columns (`loss_by_source.english`, …). Only those columns are read from the disk; None reads
+        all, with the row's number `sequence`. A column that no row has is absent. Damaged segments
+        are passed over; `gaps` names them.
         """
-        wanted = None if columns is None else [SEQUENCE, *columns]
         for _ in range(_TRIES):
             live = read_frames(rank_folder(self.folder, rank) / LIVE_FILE)
             # Segments after the live file: what is sealed between the two is seen twice and told apart
             # by its number; the other way round it would be missed.
             segments = list_segments(rank_folder(self.folder, rank))
             try:
-                tables = [_read_segment(segment, wanted) for segment in segments if segment.kind == kind]
+                tables = [_read_segment(segment, columns) for segment in segments if segment.kind == kind]
                 break
             except FileNotFoundError:  # merged into a larger one since it was listed
                 continue
@@ -82,8 +82,8 @@ class Record:
         readable = [table for table in tables if table is not None]
         entries = [entry for entry in unsealed(live.entries, segments) if entry.kind == kind]
         if entries or not readable:
-            table = table_of(kind, entries, wanted)
-            readable.append(table.select(columns_wanted(table.columns, wanted)))
+            table = table_of(kind, entries, columns)
+            readable.append(table.select(columns_wanted(table.columns, columns)))
         return pl.concat(readable, how="diagonal")
 
     def steps(
@@ -92,14 +92,18 @@ class Record:
         """One row a step, in order: the history that led to the run's present weights.
 
         Where the run went back and did steps again, the last time counts. With `all_attempts`
-        every row that was written, in the order written. Columns `sequence` and `replayed` (the
+        every row that was written, in the order written. The columns `step` and `replayed` (the
         step had been done before) are added. A million steps of a few columns take well under 100 ms.
         """
         table = self.rows("step", None if columns is None else ["step", *columns], rank)
-        table = table.filter(pl.col("step").is_not_null())
+        if table["step"].null_count():
+            table = table.drop_nulls("step")
         numbers = table["step"].to_numpy()
-        table = table.with_columns(pl.Series("replayed", replayed(numbers)))
-        return table if all_attempts else table.filter(pl.Series(final_history(numbers)))
+        repeats = replayed(numbers)
+        table = table.with_columns(pl.Series("replayed", repeats))
+        if all_attempts or not repeats.any():
+            return table
+        return table.filter(pl.Series(final_history(numbers)))
 
     def evaluations(self, *, all_attempts: bool = False) -> pl.DataFrame:
         """Scores on held-out text, one row for each step and source; the last counts (see `steps`)."""
@@ -155,7 +159,7 @@ class Record:
         table = self.rows(kind)
         if all_attempts or table.is_empty():
             return table
-        steps = self.rows("step", ["step"]).drop_nulls("step")
+        steps = self.rows("step", [SEQUENCE, "step"]).drop_nulls("step")
         kept = not_given_up(
             table[SEQUENCE].to_numpy(),
             table["step"].fill_null(0).to_numpy(),
