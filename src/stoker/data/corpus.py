@@ -124,7 +124,8 @@ class TokenStore:
     def copy_runs(self, starts: Integers, lengths: Integers, out: Integers, places: Integers) -> None:
         """Copy runs of tokens: `lengths[i]` tokens from `starts[i]` of the flat stream to `out[places[i]:]`.
 
-        A run lies within one document (and so within one shard). Arrays are int64 [runs]; `out` is flat.
+        A run is not empty and lies within one document (and so within one shard). Arrays are int64 [runs];
+        `out` is flat.
         """
         shards = np.searchsorted(self._shard_starts, starts, side="right") - 1
         if len(starts) and lengths.sum() < _SHORT_RUN_TOKENS * len(starts):

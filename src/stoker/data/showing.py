@@ -15,7 +15,6 @@ from stoker.data.feeding import Feed, Span
 from stoker.errors import BadInput
 from stoker.recipe import Recipe
 
-
 Origin = tuple[str | None, str | None, str | None]
 """Identifier, file and position of a document."""
 _UNKNOWN: Origin = (None, None, None)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stoker.data.corpus import Corpus
+from stoker.data.feeding import Feed
+from stoker.data.showing import show_step
+from stoker.errors import BadInput
+from tests.data.corpora import build_corpus, byte_document, recipe_for
+
+TEXTS = ["in the beginning", "天地玄黄", "def f(): return 1", "x"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    documents = [byte_document(text) for text in TEXTS]
+    return build_corpus(tmp_path / "c", {"a": {"train": documents}, "b": {"train": documents[::-1]}})
+
+
+def write_ledger(corpus: Corpus) -> None:
+    rows = [
+        {
+            "source": source,
+            "file": f"{source}/{index}.txt",
+            "position": "file",
+            "identifier": f"{source}-{split}-{index}",
+            "verdict": "kept",
+            "split": split,
+            "document": index,
+        }
+        for source in "ab"
+        for split in ("train", "held_out")
+        for index in range(4)
+    ]
+    dropped = {"source": "a", "file": "a/bad.txt", "position": "file", "identifier": "a-bad", "verdict": "dropped"}
+    folder = corpus.folder / "ledger"
+    folder.mkdir()
+    frame = pl.DataFrame([*rows, {**dropped, "split": None, "document": None}])
+    frame[:9].write_parquet(folder / "part-00000.parquet")
+    frame[9:].write_parquet(folder / "part-00001.parquet")
+
+
+def test_a_step_is_shown_with_the_very_documents_it_saw(corpus: Corpus) -> None:
+    write_ledger(corpus)
+    recipe = recipe_for(corpus, 8, 4, weights=[0.5, 0.5], layout={"dp_shard": 2})
+    feed = Feed(corpus, recipe)
+    for step in (1, 2, 57):
+        shown, batch = show_step(corpus, recipe, step), feed.global_batch(step)
+        assert (shown.step, shown.digest, shown.tokens) == (step, feed.digest(step), feed.valid_tokens(step))
+        assert [sample.sample for sample in shown.samples] == batch.samples.tolist()
+        assert [sample.rank for sample in shown.samples] == [0, 0, 1, 1]
+        for sample, source in zip(shown.samples, batch.sources.tolist(), strict=True):
+            assert sample.source == corpus.source_names[source]
+            assert sum(span.stop - span.start for span in sample.spans) == 8
+            for span in sample.spans:
+                assert (span.identifier, span.file) == (
+                    f"{span.source}-train-{span.document}",
+                    f"{span.source}/{span.document}.txt",
+                )
+                text = TEXTS[span.document if span.source == "a" else 3 - span.document]
+                ids = byte_document(text)[span.start : span.stop]
+                assert span.document_tokens == len(text.encode()) + 2
+                assert span.excerpt == bytes(i for i in ids if i < 256).decode(errors="ignore")
+
+
+def test_without_a_ledger_the_text_is_still_shown(corpus: Corpus) -> None:
+    shown = show_step(corpus, recipe_for(corpus, 8), 1)
+    spans = [span for sample in shown.samples for span in sample.spans]
+    assert {(span.identifier, span.file, span.position) for span in spans} == {(None, None, None)}
+    assert any(span.excerpt for span in spans)
+
+
+def test_excerpts_are_cut_to_the_length_asked_for(corpus: Corpus) -> None:
+    shown = show_step(corpus, recipe_for(corpus, 16), 1, excerpt_characters=3)
+    lengths = [len(span.excerpt) for sample in shown.samples for span in sample.spans]
+    assert max(lengths) == 3
+
+
+def test_what_is_shown_can_be_written_as_json(corpus: Corpus) -> None:
+    shown = show_step(corpus, recipe_for(corpus, 8), 2)
+    again = json.loads(json.dumps(shown.as_json()))
+    assert again["samples"][0]["spans"][0]["source"] == shown.samples[0].source
+
+
+@pytest.mark.parametrize("step", [0, 101])
+def test_a_step_that_the_run_does_not_have_is_refused(corpus: Corpus, step: int) -> None:
+    with pytest.raises(BadInput, match=f"step {step} does not exist: the run has steps 1 to 100"):
+        show_step(corpus, recipe_for(corpus, 8), step)
