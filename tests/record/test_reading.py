@@ -67,7 +67,8 @@ def test_an_evaluation_done_again_at_one_step_counts_once(tmp_path: Path) -> Non
 def test_attempts_are_numbered_and_listed(tmp_path: Path) -> None:
     assert Record(tmp_path).next_attempt() == 1
     write_attempts(tmp_path, (1, 95), (81, 80), (81, 120))
-    attempts = Record(tmp_path).attempts
+    attempts = Record(tmp_path).describe_attempts()
+    assert Record(tmp_path).attempts() == [1, 2, 3]
     assert [(a.number, a.first_step, a.last_step) for a in attempts] == [(1, 1, 95), (2, None, None), (3, 81, 120)]
     assert attempts[1].began == 200.0
     assert Record(tmp_path).next_attempt() == 4
@@ -82,7 +83,7 @@ def test_an_empty_or_absent_record_is_read_as_empty(tmp_path: Path) -> None:
         assert record.evaluations().is_empty()
         assert record.samples().is_empty()
         assert record.events() == []
-        assert record.attempts == []
+        assert record.attempts() == []
         assert [gap.kind for gap in record.gaps()] == ["rank"]
 
 

@@ -22,8 +22,10 @@ _PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "polars", "pyarrow",
 def describe_environment(device: torch.device | str) -> dict[str, Any]:
     """Versions, processor, memory, threads, accelerators and host of this process, as a JSON object.
 
-    `device` is the one the run computes on. Memory is in bytes.
+    `device` is the one the run computes on; `auto` is an accelerator if there is one. Memory is in bytes.
     """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(device)
     return {
         "stoker": {"version": __version__, "commit": git_commit(Path(__file__).parent)},

@@ -117,9 +117,12 @@ class Record:
         """Everything that happened, of every attempt, in the order written."""
         return rows_of("event", self.rows("event", rank=rank))
 
-    @property
-    def attempts(self) -> list[Attempt]:
-        """The process starts that left rows, in order."""
+    def attempts(self) -> list[int]:
+        """The numbers of the process starts that left rows, in order."""
+        return [attempt.number for attempt in self.describe_attempts()]
+
+    def describe_attempts(self) -> list[Attempt]:
+        """What each process start did, in order."""
         tables = []
         for kind in ("step", "event"):
             rows = self.rows(kind, ["attempt", "step", "time"])
@@ -142,7 +145,7 @@ class Record:
 
     def next_attempt(self) -> int:
         """The number the next process start gets. Rank 0 asks, and tells the others."""
-        return max((attempt.number for attempt in self.attempts), default=0) + 1
+        return max(self.attempts(), default=0) + 1
 
     def gaps(self) -> list[Gap]:
         """What is missing or unreadable: ranks, torn tails, damaged segments, rows, steps."""
