@@ -20,20 +20,32 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from stoker.data import mojibake
 from stoker.recipe import Kind
 
-_TERMINAL_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_JUNK = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff\ufdd0-\ufdef\ufff9-\ufffb]")
-_JUNK_BELOW_LATIN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufeff\ufffe\uffff\ufdd0-\ufdef\ufff9-\ufffb]")
+_TERMINAL_ESCAPE = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_INVISIBLE = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f]")
-_JOINERS = re.compile("[\u200c\u200d]+")
-_LINE_SEPARATORS = re.compile("[\x0b\x0c\x85\u2028\u2029]")
+_JUNK = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ufeff\ufdd0-\ufdef\ufff9-\ufffb\ufffe\uffff]")
+
+_LINE_SEPARATOR = re.compile("[\x0b\x0c\x85\u2028\u2029]")
+_INVISIBLE = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f]")
+_NO_BREAK_SPACE = re.compile("[\u00a0\u2007\u202f]")
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
-_SPELT_OUT = dict(
-    zip("\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06", ("ff", "fi", "fl", "ffi", "ffl", "st", "st"), strict=True)
+_SPELT_OUT = {
+    "\ufb00": "ff",
+    "\ufb01": "fi",
+    "\ufb02": "fl",
+    "\ufb03": "ffi",
+    "\ufb04": "ffl",
+    "\ufb05": "st",
+    "\ufb06": "st",
+}
+_JOINERS = re.compile("[\u200c\u200d]+")
+_JOINED = re.compile(
+    "[\u00aa-\u1fff\u2190-\u2bff\ufe0f\ufb1d-\ufdcf\ufdf0-\ufdff\ufe70-\ufefc\U00010000-\U0001ffff]"
 )
 _TRAILING_BLANKS = re.compile("[ \t\u3000]+(?=\n)")
+_BLANKS = " \t\u3000"
 _BLANK_LINES = re.compile("\n{3,}")
 
 
@@ -42,34 +54,45 @@ def clean(text: str, kind: Kind) -> str:
 
     Idempotent. The result can always be encoded as UTF-8.
     """
-    text = _without_broken_characters(text)
     if kind != "prose":
-        return _with_plain_line_ends(_JUNK.sub("", text)) if not text.isprintable() else text
-    while True:
-        text = _tidy_prose(repair_mojibake(text))
-        if repair_mojibake(text) == text:
+        return _without_junk(text)
+    while True:  # more than one round only for text that was misread twice
+        text = _tidy(mojibake.repair(text))
+        if mojibake.repair(text) == text:
             return text
 
 
-def repair_mojibake(text: str) -> str:
-    """`text`, or what it was before its UTF-8 bytes were read in another encoding, where that is certain."""
-    return text
-
-
-def _without_broken_characters(text: str) -> str:
-    if text.isascii():
-        return _TERMINAL_ESCAPE.sub("", text) if "\x1b" in text else text
-    if _SURROGATE.search(text):
+def _without_junk(text: str) -> str:
+    if not text.isascii():
         text = _SURROGATE.sub("\ufffd", text)
-    return _TERMINAL_ESCAPE.sub("", text) if "\x1b" in text else text
+    if "\x1b" in text:
+        text = _TERMINAL_ESCAPE.sub("", text)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _JUNK.sub("", text)
 
 
-def _with_plain_line_ends(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+def _tidy(text: str) -> str:
+    """Prose without what is not text: `clean`, but for reading misread text again."""
+    if not text.isascii() or "\x0b" in text or "\x0c" in text:
+        text = _LINE_SEPARATOR.sub("\n", text)
+    text = _without_junk(text)
+    if not text.isascii():
+        text = _INVISIBLE.sub("", text)
+        text = _NO_BREAK_SPACE.sub(" ", text)
+        text = _LIGATURE.sub(lambda match: _SPELT_OUT[match[0]], text)
+        text = unicodedata.normalize("NFC", text)
+        if "\u200c" in text or "\u200d" in text:
+            text = unicodedata.normalize("NFC", _JOINERS.sub(_needed_joiner, text))
+    if any(f"{blank}\n" in text for blank in _BLANKS):
+        text = _TRAILING_BLANKS.sub("", text)
+    if "\n\n\n" in text:
+        text = _BLANK_LINES.sub("\n\n", text)
+    return text.lstrip("\n").rstrip(f"\n{_BLANKS}")
 
 
-def _tidy_prose(text: str) -> str:
-    text = _with_plain_line_ends(_JUNK.sub("", text))
-    text = unicodedata.normalize("NFC", text)
-    text = _TRAILING_BLANKS.sub("", text)
-    return _BLANK_LINES.sub("\n\n", text).strip()
+def _needed_joiner(match: re.Match[str]) -> str:
+    """One joiner between letters or pictures that can join; elsewhere a joiner is invisible junk."""
+    text, start, stop = match.string, match.start(), match.end()
+    between = _JOINED.match(text[start - 1 : start]) and _JOINED.match(text[stop : stop + 1])
+    return match[0][0] if between else ""
