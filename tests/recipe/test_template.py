@@ -1,0 +1,125 @@
+"""`stoker recipe new` writes a whole recipe that loads, of the wanted size, with reasons that hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stoker.errors import BadInput
+from stoker.model import parameter_count
+from stoker.recipe import Recipe
+from stoker.recipe.derivation import derive, read_amount
+from stoker.recipe.fields import leaves
+from stoker.recipe.loading import load_recipe
+from stoker.recipe.template import write_template
+
+SIZES = ["100k", "1m", "10m", "25m", "60m", "125m", "350m", "1b", "7b", "70b", "405b"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_new_recipe_loads_and_has_the_wanted_size(tmp_path: Path, size: str) -> None:
+    recipe = load_recipe(write_template(tmp_path / "recipe.yaml", size, [])).recipe
+    total = parameter_count(recipe.model, recipe.tokenizer.vocabulary_size).total
+    assert total == pytest.approx(read_amount(size, "size"), rel=0.1)
+    assert recipe.model.heads % recipe.model.key_value_heads == 0
+    tokens = recipe.training.samples_before(recipe.training.steps + 1) * recipe.training.sequence_length
+    assert tokens == pytest.approx(20 * total, rel=0.01)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_layout_up_to_eight_ranks_divides_the_derived_batch(size: str) -> None:
+    batch = derive(read_amount(size, "size"), None).global_batch_size.value
+    assert isinstance(batch, int)
+    assert batch % 8 == 0
+
+
+def test_the_learning_rate_and_the_batch_follow_the_published_rule() -> None:
+    derivation = derive(1e9, 2e10)
+    compute = 6 * (derivation.parameters - 65536 * 2048) * 2e10
+    assert derivation.learning_rate.value == pytest.approx(0.3118 * compute**-0.125, rel=0.01)
+    assert isinstance(derivation.global_batch_size.value, int)
+    assert derivation.global_batch_size.value * 2048 == pytest.approx(0.2920 * compute**0.3271, rel=0.01)
+
+
+def test_given_tokens_are_trained_on_even_when_they_are_few(tmp_path: Path) -> None:
+    recipe = load_recipe(write_template(tmp_path / "a.yaml", "10m", [], "3m")).recipe
+    tokens = recipe.training.samples_before(recipe.training.steps + 1) * recipe.training.sequence_length
+    assert 3e6 <= tokens <= 3e6 + recipe.training.global_batch_size * recipe.training.sequence_length
+    tiny = load_recipe(write_template(tmp_path / "b.yaml", "1b", [], "1000")).recipe
+    assert tiny.training.steps == 1
+
+
+def test_every_field_of_the_recipe_is_in_the_text_and_its_default_too(tmp_path: Path) -> None:
+    """Taking away every `# ` in front of a default gives the same recipe."""
+    path = write_template(tmp_path / "recipe.yaml", "10m", [])
+    plain = load_recipe(path).recipe
+    lines = []
+    for line in path.read_text().splitlines():
+        uncommented = re.sub(r"^(\s*)# (\w+: \S.*)$", r"\1\2", line)
+        lines.append(line if "weight:" in uncommented or "a default" in line else uncommented)
+    (tmp_path / "all.yaml").write_text("\n".join(lines))
+    assert load_recipe(tmp_path / "all.yaml").recipe == plain
+    written = "\n".join(lines)
+    for place, _ in leaves(Recipe.model_validate(plain.model_dump()).model_dump()):
+        if place[0] != "data" or place[1] != "sources":
+            assert re.search(rf"^\s*{place[-1]}: ", written, re.M) or place == ("run",), place
+
+
+def test_sources_are_named_and_their_kind_and_language_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "书 籍").mkdir()
+    (tmp_path / "书 籍" / "一.txt").write_text("山水花鸟风月，星河春夏秋冬。", encoding="utf-8")
+    (tmp_path / "code").mkdir()
+    for i in range(3):
+        (tmp_path / "code" / f"{i}.py").write_text("x = 1\n")
+    (tmp_path / "deep" / "code").mkdir(parents=True)
+    data = [tmp_path / "书 籍", tmp_path / "code", tmp_path / "deep" / "code"]
+    sources = load_recipe(write_template(tmp_path / "recipes" / "r.yaml", "1m", data)).recipe.data.sources
+    assert [(s.name, s.paths, s.kind, s.language) for s in sources] == [
+        ("书-籍", ("../书 籍",), "prose", "zh"),
+        ("code", ("../code",), "code", None),
+        ("code-2", ("../deep/code",), "prose", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tokens", "expected"),
+    [
+        ("many", None, "--parameters: expected an amount such as 350m"),
+        ("1", None, "--parameters: expected 100k to 1t, got 1"),
+        ("9t", None, "--parameters: expected 100k to 1t"),
+        ("1m", "-5", "--tokens: expected an amount"),
+        ("1m", "0", "--tokens: expected an amount above zero"),
+    ],
+)
+def test_amounts_that_are_none_are_refused(
+    tmp_path: Path, parameters: str, tokens: str | None, expected: str
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(expected)):
+        write_template(tmp_path / "recipe.yaml", parameters, [], tokens)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_recipe_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    path = write_template(tmp_path / "recipe.yaml", "1m", [])
+    before = path.read_text()
+    with pytest.raises(BadInput, match="exists already"):
+        write_template(path, "10m", [])
+    assert path.read_text() == before
+    write_template(path, "10m", [], overwrite=True)
+    assert path.read_text() != before
+
+
+def test_missing_text_is_refused_with_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "books").mkdir()
+    with pytest.raises(BadInput, match="there is nothing at .*bocks; folders there: books"):
+        write_template(tmp_path / "recipe.yaml", "1m", [tmp_path / "bocks"])
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("10m", 1e7), ("1.5B", 1.5e9), ("2e9", 2e9), ("1_000_000", 1e6), ("3,000k", 3e6), ("2T", 2e12)],
+)
+def test_amounts_are_read(text: str, number: float) -> None:
+    assert read_amount(text, "x") == pytest.approx(number)
