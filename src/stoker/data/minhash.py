@@ -250,9 +250,15 @@ def token_hashes(text: str) -> Hashes:
     return hashes
 
 
+def shingle_hashes(text: str, size: int) -> Hashes:
+    """64-bit hashes of the shingles of `text`, in order, repeated ones included."""
+    hashes: Hashes = _shingle_hashes(token_hashes(text), size)
+    return hashes
+
+
 def shingle_set(text: str, size: int) -> Hashes:
     """The distinct shingles of `text`, as sorted 64-bit hashes."""
-    return np.unique(_shingle_hashes(token_hashes(text), size))
+    return np.unique(shingle_hashes(text, size))
 
 
 def jaccard(left: Hashes, right: Hashes) -> float:
@@ -274,7 +280,7 @@ def signature(text: str, size: int, permutations: int) -> Signature:
     Two signatures agree in an entry with a probability equal to the Jaccard similarity of the shingle sets
     (Broder 1997). A text without tokens has `EMPTY` everywhere.
     """
-    minima: Signature = _minima(_shingle_hashes(token_hashes(text), size), *_permutations(permutations))
+    minima: Signature = _minima(shingle_hashes(text, size), *_permutations(permutations))
     return minima
 
 

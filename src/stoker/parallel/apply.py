@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -16,8 +17,11 @@ from stoker.parallel.shard import shard
 from stoker.parallel.world import World
 
 
+Plain = TypeVar("Plain", bound=nn.Module)
+
+
 @dataclass(frozen=True)
-class ParallelModel:
+class ParallelModel(Generic[Plain]):
     """A model laid out over ranks.
 
     `training` is called for a forward pass that will be followed by backward;
@@ -26,7 +30,7 @@ class ParallelModel:
     """
 
     training: nn.Module
-    plain: nn.Module
+    plain: Plain
     world: World
     gradients: Gradients
 
@@ -42,7 +46,7 @@ class ParallelModel:
         yield
 
 
-def apply(model: nn.Module, blocks: nn.ModuleList, world: World, compile_blocks: bool = False) -> ParallelModel:
+def apply(model: Plain, blocks: nn.ModuleList, world: World, compile_blocks: bool = False) -> ParallelModel[Plain]:
     """Lay `model` out as `world.layout` says. Parameters keep their names.
 
     `model` must already be on the device with its initial values (the same on every rank).
@@ -52,9 +56,7 @@ def apply(model: nn.Module, blocks: nn.ModuleList, world: World, compile_blocks:
             block.compile(dynamic=False)
     training: nn.Module = model
     if world.layout.dp_shard > 1:
-        sharded = shard(model, blocks, world)
-        assert isinstance(sharded, nn.Module)
-        training = sharded
+        shard(model, blocks, world)
     elif world.layout.dp_replicate > 1:
         training = replicate(model, world)
     return ParallelModel(training, model, world, Gradients(dict(model.named_parameters()), world))

@@ -9,7 +9,10 @@ from torch.nn.parallel import DistributedDataParallel
 from stoker.parallel.world import World
 
 
-def _sum_gradients(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _sum_gradients(
+    group: dist.ProcessGroup,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
     """Sum instead of DDP's mean: the loss is already divided by the global count of tokens."""
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]

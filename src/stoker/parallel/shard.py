@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from stoker.parallel.world import World
 
 
-def shard(model: nn.Module, blocks: Iterable[nn.Module], world: World) -> FSDPModule:
+def shard(model: nn.Module, blocks: Iterable[nn.Module], world: World) -> None:
     """Shard each of `blocks`, then what is left of `model`, in place.
 
     Weights are gathered in their own precision and autocast inside the module, so that a
@@ -23,8 +23,8 @@ def shard(model: nn.Module, blocks: Iterable[nn.Module], world: World) -> FSDPMo
     mesh = world.mesh if world.layout.dp_replicate > 1 else world.mesh["dp_shard"]
     for block in blocks:
         fully_shard(block, mesh=mesh)
-    sharded = fully_shard(model, mesh=mesh)
-    for module in sharded.modules():
+    fully_shard(model, mesh=mesh)
+    for module in model.modules():
         if isinstance(module, FSDPModule):
             # The loss is already divided by the global count of tokens: gradients are summed.
             module.set_gradient_divide_factor(1.0)
@@ -32,4 +32,3 @@ def shard(model: nn.Module, blocks: Iterable[nn.Module], world: World) -> FSDPMo
     # Generation asks for the last token's logits only, through another door than forward.
     if hasattr(model, "last_logits"):
         register_fsdp_forward_method(model, "last_logits")
-    return sharded

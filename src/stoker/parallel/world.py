@@ -81,7 +81,7 @@ def join_world(
     layout: Layout,
     rank: int,
     device: torch.device,
-    store: dist.Store | None,
+    store: dist.Store | None,  # type: ignore[name-defined]
     timeout_seconds: float,
 ) -> Iterator[World]:
     """Join the process group of `layout.world_size` ranks, and leave it when the block ends.

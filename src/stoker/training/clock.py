@@ -28,7 +28,7 @@ class PhaseClock:
     def phase(self, name: str) -> Iterator[None]:
         """Count the block's time as `name`."""
         if self._on_device:
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             begin.record()
             yield
             end.record()

@@ -18,7 +18,7 @@ from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from stoker.errors import EXIT_FAILED, NonFinite, StokerError, Terminated
 from stoker.run_directory import RunDirectory
@@ -37,7 +37,7 @@ def run_ranks(job: Job, stop: StopRequest, lock: int, report: Callable[[dict[str
     """
     context = get_context("forkserver")
     context.set_forkserver_preload(["stoker.training.local_ranks"])
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks: list[_Rank] = []
     try:
         for rank in range(job.recipe.layout.world_size):
@@ -124,13 +124,13 @@ def _raise_first_failure(ranks: list[_Rank]) -> None:
     raise error
 
 
-def _rank_main(job: Job, rank: int, port: int, sender: connection.Connection, lock: DupFd) -> None:
-    lock.detach()  # type: ignore[attr-defined]  # held open: the run stays locked while any rank lives
+def _rank_main(job: Job, rank: int, port: int, sender: connection.Connection, lock: Any) -> None:
+    lock.detach()  # held open: the run stays locked while any rank lives
     _end_with_parent()
     layout, timeout = job.recipe.layout, datetime.timedelta(seconds=job.recipe.training.timeout_seconds)
     send = sender.send if rank == 0 else _tell_nobody
     try:
-        store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
+        store = TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
         with listening() as stop:
             train_rank(job, rank, rank, layout.world_size, store, stop, send)
     except BaseException as error:

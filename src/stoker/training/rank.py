@@ -25,7 +25,7 @@ from stoker.training.clock import PhaseClock
 from stoker.training.held_out_text import HeldOutText
 from stoker.training.optimizer import build_optimizer
 from stoker.training.position import Position
-from stoker.training.precision import DynamicLossScale
+from stoker.training.precision import DynamicLossScale, parameter_dtype
 from stoker.training.signals import StopRequest
 from stoker.training.step import TrainingStep
 from stoker.training.trainer import Trainer
@@ -48,7 +48,7 @@ def train_rank(
     rank: int,
     local_rank: int,
     local_ranks: int,
-    store: dist.Store | None,
+    store: dist.Store | None,  # type: ignore[name-defined]
     stop: StopRequest,
     report: Report,
 ) -> None:
@@ -94,14 +94,13 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> 
     )
 
 
-def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelModel:
+def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelModel[Decoder]:
     """The recipe's model with its initial values, laid out over the ranks of `world`."""
     with torch.device("meta"):
         model = Decoder(recipe.model, vocabulary_size, recipe.training.sequence_length)
     model.to_empty(device=world.device)
     initialise(model, recipe.model, recipe.seed)
-    if recipe.training.precision == "pure_bf16":
-        model.to(torch.bfloat16)
+    model.to(parameter_dtype(recipe.training.precision))
     return apply(model, model.blocks, world, compile_blocks=recipe.training.compile)
 
 

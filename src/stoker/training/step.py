@@ -14,6 +14,7 @@ import torch
 
 from stoker.counter_random import key_of
 from stoker.data.feeding import MicroBatch
+from stoker.model import Decoder
 from stoker.parallel import ParallelModel
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
@@ -54,7 +55,7 @@ class TrainingStep:
         self,
         recipe: Recipe,
         source_names: Sequence[str],
-        model: ParallelModel,
+        model: ParallelModel[Decoder],
         optimizer: torch.optim.Optimizer,
         loss_scale: DynamicLossScale | None,
         clock: PhaseClock,

@@ -41,12 +41,7 @@ class Trainer:
         """Run every step that is still to do. Raises `NonFinite` or `Terminated` when stopped short."""
         self.record.append("event", self._event("resumed" if self.position.step else "started"))
         for step, batches in self._batches():
-            result = self.step(
-                step,
-                batches,
-                with_modules=self._due(step, self.recipe.telemetry.module_norms_every),
-                stop=self.stop.asked,
-            )
+            result = self._step(step, batches)
             if not result.finite:
                 self._stop_non_finite(step, result)
             self.position.advance(step, result.tokens, self.step.loss_scale)
@@ -76,6 +71,14 @@ class Trainer:
                 if item is None:
                     return
                 yield item
+
+    def _step(self, step: int, batches: list[MicroBatch]) -> StepResult:
+        with_modules = self._due(step, self.recipe.telemetry.module_norms_every)
+        try:
+            return self.step(step, batches, with_modules=with_modules, stop=self.stop.asked)
+        except NonFinite as error:  # the fp16 loss scale has nowhere left to fall
+            self.record.append("event", self._event("non_finite", step=step, reason=str(error)))
+            raise
 
     def _due(self, step: int, every: int) -> bool:
         return every > 0 and step % every == 0
