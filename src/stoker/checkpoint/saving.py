@@ -1,0 +1,142 @@
+"""Writes a checkpoint: beside, flushed, marked complete last, renamed once."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import traceback
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
+from torch.optim import Optimizer
+
+from stoker.checkpoint.agreement import from_everyone, from_first, rank_and_ranks, together
+from stoker.checkpoint.integrity import find_damage_together
+from stoker.checkpoint.manifest import FileEntry, Manifest, describe, folder_name, write_manifest
+from stoker.checkpoint.retention import remove, remove_old
+from stoker.checkpoint.state import allocate_state, model_state, non_finite, optimizer_state
+from stoker.durable_files import PARTIAL_MARK, explained_disk_errors, publish_folder, sha256_of_file
+from stoker.errors import NonFinite, StokerError
+from stoker.recipe import Checkpoint
+
+
+def save(
+    checkpoints: Path,
+    step: int,
+    model: nn.Module,
+    optimizer: Optimizer,
+    progress: dict[str, Any],
+    policy: Checkpoint,
+) -> Path:
+    """Save the state after `step` under `checkpoints`, then remove what `policy` no longer keeps.
+
+    Collective over all ranks. `progress` is what the training loop keeps, as JSON; rank 0's is stored.
+    A complete checkpoint of the same step is left as it is; a damaged one is replaced. Until the new
+    checkpoint is durable nothing is removed, and after any failure the older ones stand. Raises
+    `NonFinite` when a weight or moment is NaN or Inf, and `StokerError` when it cannot be written, on
+    every rank alike.
+    """
+    final = checkpoints / folder_name(step)
+    if from_first(final.is_dir()) and find_damage_together(final) is None:
+        return final
+    allocate_state(optimizer)
+    state = {**model_state(model), **optimizer_state(model, optimizer)}
+    together(lambda: _require_finite(state, step))
+    partial = checkpoints / from_first(f".{final.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}")
+    first = rank_and_ranks()[0] == 0
+    try:
+        together(lambda: _make_folder(partial) if first else None)
+        together(lambda: _write_tensors(partial, state))
+        files = _merged(from_everyone(together(lambda: _own_files(partial))))
+        if first:
+            manifest = Manifest(
+                step=step,
+                ranks=rank_and_ranks()[1],
+                optimizer=type(optimizer).__name__,
+                progress=progress,
+                tensors=describe(state),
+                files=files,
+            )
+        together(lambda: _publish(partial, final, manifest) if first else None)
+    except BaseException:
+        if first:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+    together(lambda: remove_old(checkpoints, final, policy) if first else None)
+    return final
+
+
+def _require_finite(state: dict[str, Tensor], step: int) -> None:
+    if bad := non_finite(state):
+        shown = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+        raise NonFinite(
+            f"step {step} is not saved: {shown} hold NaN or Inf. The checkpoints before it are untouched; "
+            "go on from one of them with a lower learning rate or without the batch that did it."
+        )
+
+
+def _make_folder(partial: Path) -> None:
+    with explained_disk_errors(partial.parent):
+        partial.mkdir(parents=True)
+
+
+def _write_tensors(partial: Path, state: dict[str, Tensor]) -> None:
+    """Write this rank's parts. Collective; torch tells every rank when one of them fails."""
+    _, ranks = rank_and_ranks()
+    with _explained_write_errors(partial.parent), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        save_tensors(dict(state), storage_writer=FileSystemWriter(partial, sync_files=True), no_dist=ranks == 1)
+
+
+@contextmanager
+def _explained_write_errors(folder: Path) -> Iterator[None]:
+    """Turn what torch reports of failed writes, on whichever rank, into one clear `StokerError`."""
+    try:
+        yield
+    except CheckpointException as error:
+        causes = [wrapped for wrapped, _ in error.failures.values()]
+        disk = next((found for cause in causes if (found := _disk_error(cause))), None)
+        if disk is None:
+            rank, (cause, frames) = next(iter(error.failures.items()))
+            where = "".join(traceback.format_list(frames)) if frames else ""
+            raise StokerError(f"could not write {folder}: rank {rank}: {cause}") from RuntimeError(where)
+        with explained_disk_errors(folder):
+            raise disk from error
+
+
+def _disk_error(error: BaseException | None) -> OSError | None:
+    """The operating system's error behind `error`; torch's zip writer reports it as a `RuntimeError`."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno:
+            return error
+        if "file write failed" in str(error):
+            return OSError(errno.ENOSPC, "no space left")
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _own_files(partial: Path) -> dict[str, FileEntry]:
+    """Hash and size of the files this rank wrote; rank 0 wrote torch's metadata too."""
+    rank, _ = rank_and_ranks()
+    own = sorted(partial.glob(f"__{rank}_*")) + ([partial / ".metadata"] if rank == 0 else [])
+    return {path.name: FileEntry(sha256=sha256_of_file(path), bytes=path.stat().st_size) for path in own}
+
+
+def _merged(parts: list[dict[str, FileEntry]]) -> dict[str, FileEntry]:
+    return {name: entry for part in parts for name, entry in sorted(part.items())}
+
+
+def _publish(partial: Path, final: Path, manifest: Manifest) -> None:
+    """Mark the folder complete and give it its name. A damaged checkpoint of that name makes way."""
+    write_manifest(partial, manifest)
+    if final.exists():
+        remove(final)
+    publish_folder(partial, final)
