@@ -81,12 +81,14 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Pa
         (
             "steps: 10",
             "steps: 10\n  micro_batch_size: 3",
-            "recipe.yaml:20:3: training.global_batch_size: 8 sequences per rank are not a multiple of micro_batch_size 3; use one of 1, 2, 4, 8",
+            "recipe.yaml:20:3: training.global_batch_size: 8 sequences per rank are not a multiple of "
+            "micro_batch_size 3; use one of 1, 2, 4, 8",
         ),
         (
             "name: small",
             "name: small\nlayout: {dp_shard: 3}",
-            "training.global_batch_size: global_batch_size 8 cannot be split evenly over 3 data-parallel ranks (dp_shard=3); use 6 or 9, or another layout",
+            "training.global_batch_size: global_batch_size 8 cannot be split evenly over 3 data-parallel ranks "
+            "(dp_shard=3); use 6 or 9, or another layout",
         ),
         ("steps: 10", "steps: 10\n  schedule: {warmup_steps: 11}", "schedule.warmup_steps (11) exceeds steps (10)"),
         ("name: 中文", "name: english", "source names must be unique; repeated: english"),
@@ -185,5 +187,5 @@ def test_a_folder_is_answered_with_the_recipe_in_it(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="the folder .*nowhere does not exist"):
+    with pytest.raises(BadInput, match=r"the folder .*nowhere does not exist"):
         load_recipe(tmp_path / "nowhere" / "recipe.yaml")

@@ -113,7 +113,7 @@ def test_an_existing_recipe_is_not_overwritten_unasked(tmp_path: Path) -> None:
 
 def test_missing_text_is_refused_with_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "books").mkdir()
-    with pytest.raises(BadInput, match="there is nothing at .*bocks; folders there: books"):
+    with pytest.raises(BadInput, match=r"there is nothing at .*bocks; folders there: books"):
         write_template(tmp_path / "recipe.yaml", "1m", [tmp_path / "bocks"])
 
 

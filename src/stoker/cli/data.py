@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from stoker.cli.arguments import AsJson, RunPath
-from stoker.console import print_json, print_result
+from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunPath, load
+from stoker.console import print_json, print_result, table
+from stoker.errors import BadInput
 from stoker.run_directory import RunDirectory
+
+CorpusPath = Annotated[
+    Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe whose text is prepared, a run, or a prepared corpus.")
+]
 
 verbs = typer.Typer(no_args_is_help=True, help="Look into the text and its history.", rich_markup_mode="markdown")
 
@@ -53,3 +59,103 @@ def show(
             f"\nsequence {document['sample']}  {document['source']}  {where}  tokens {document['start']:,} to "
             f"{document['stop']:,} of {document['document_tokens']:,}  epoch {document['epoch']}\n  {excerpt}"
         )
+
+
+@verbs.command()
+def licences(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) -> None:
+    """Print the licence of every source, package by package.
+
+    Example: `stoker data licences examples/quickstart/recipe.yaml`
+    """
+    from dataclasses import asdict
+
+    from stoker.data.licences import licences as licences_of
+
+    found = [asdict(licence) for licence in licences_of(load(recipe, overrides))]
+    if json:
+        print_json(found)
+    else:
+        print_result(table(["source", "origin", "licence", "stated by"], [list(row.values()) for row in found]))
+
+
+@verbs.command()
+def funnel(corpus: CorpusPath, json: AsJson = False) -> None:
+    """Print how many documents were read, dropped (by reason), held out and kept.
+
+    Example: `stoker data funnel recipe.yaml`
+    """
+    from stoker.corpus_lookup import corpus_at
+    from stoker.data.ledger import Ledger
+
+    entries = Ledger(corpus_at(corpus).folder).funnel()
+    if json:
+        print_json(entries)
+        return
+    rows = [[e["source"], e["stage"], e.get("reason") or "", e["documents"], e["bytes"]] for e in entries]
+    print_result(table(["source", "stage", "reason", "documents", "bytes"], rows))
+
+
+@verbs.command()
+def why(
+    corpus: CorpusPath,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Identifier of a document, or a file.")],
+    json: AsJson = False,
+) -> None:
+    """Print what became of a document, or of every document of a file, and why.
+
+    Example: `stoker data why recipe.yaml books/emma.txt`
+    """
+    from stoker.corpus_lookup import corpus_at
+    from stoker.data.ledger import Ledger
+
+    rows = Ledger(corpus_at(corpus).folder).why(name)
+    if json:
+        print_json(rows)
+    elif not rows:
+        raise BadInput(
+            f"the ledger knows no document and no file named {name!r}; `stoker data sample` shows some names"
+        )
+    else:
+        print_result(_ledger_table(rows))
+
+
+@verbs.command()
+def sample(
+    corpus: CorpusPath,
+    reason: Annotated[
+        str, typer.Argument(metavar="REASON", help="A reason or verdict, such as `near_duplicate` or `kept`.")
+    ],
+    count: Annotated[int, typer.Option(min=1, help="Most documents to print.")] = 20,
+    json: AsJson = False,
+) -> None:
+    """Print some of the documents that were dropped for a reason, or kept.
+
+    Example: `stoker data sample recipe.yaml near_duplicate --count 5`
+    """
+    from stoker.corpus_lookup import corpus_at
+    from stoker.data.ledger import Ledger
+
+    rows = Ledger(corpus_at(corpus).folder).sample(reason, count)
+    if json:
+        print_json(rows)
+    elif not rows:
+        raise BadInput(
+            f"no document has the reason or verdict {reason!r}; `stoker data funnel` lists those there are"
+        )
+    else:
+        print_result(_ledger_table(rows))
+
+
+def _ledger_table(rows: list[dict[str, Any]]) -> str:
+    headers = [
+        "verdict",
+        "reason",
+        "source",
+        "identifier",
+        "file",
+        "position",
+        "bytes",
+        "duplicate_of",
+        "similarity",
+    ]
+    return table(headers, [[row[name] for name in headers] for row in rows])
