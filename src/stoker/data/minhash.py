@@ -88,6 +88,15 @@ def _tables() -> _Tables:
     return fold, kind, np.asarray(starts, np.int64), np.asarray(expansions, np.uint32)
 
 
+@lru_cache(maxsize=1)
+def _kinds_without_symbols() -> npt.NDArray[np.uint8]:
+    kind = _tables()[1].copy()
+    for code_point in np.flatnonzero(kind[:_LAST_WITH_CASE_OR_VARIANTS] == _ALONE):
+        if unicodedata.category(chr(code_point))[0] in "PS":
+            kind[code_point] = _BREAK
+    return kind
+
+
 def _kind_of(character: str) -> int:
     category = unicodedata.category(character)
     if category[0] in "LMN" or category in ("Pc", "Co"):
@@ -243,22 +252,26 @@ def _proposed(
     return found[:count], agreements[:count]
 
 
-def token_hashes(text: str) -> Hashes:
-    """64-bit hashes of the tokens of `text` in its normal form, in order."""
+def token_hashes(text: str, symbols: bool = True) -> Hashes:
+    """64-bit hashes of the tokens of `text` in its normal form, in order; without symbols if so wished."""
     code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    hashes: Hashes = _token_hashes(code_points, *_tables())
+    fold, kind, starts, expansions = _tables()
+    hashes: Hashes = _token_hashes(code_points, fold, kind if symbols else _kinds_without_symbols(), starts, expansions)
     return hashes
 
 
-def shingle_hashes(text: str, size: int) -> Hashes:
-    """64-bit hashes of the shingles of `text`, in order, repeated ones included."""
-    hashes: Hashes = _shingle_hashes(token_hashes(text), size)
+def shingle_hashes(tokens: Hashes, size: int) -> Hashes:
+    """64-bit hashes of the runs of `size` neighbouring tokens, in order, repeated ones included.
+
+    Fewer tokens than `size` make one shingle, no tokens none.
+    """
+    hashes: Hashes = _shingle_hashes(tokens, size)
     return hashes
 
 
 def shingle_set(text: str, size: int) -> Hashes:
     """The distinct shingles of `text`, as sorted 64-bit hashes."""
-    return np.unique(shingle_hashes(text, size))
+    return np.unique(shingle_hashes(token_hashes(text), size))
 
 
 def jaccard(left: Hashes, right: Hashes) -> float:
@@ -280,7 +293,7 @@ def signature(text: str, size: int, permutations: int) -> Signature:
     Two signatures agree in an entry with a probability equal to the Jaccard similarity of the shingle sets
     (Broder 1997). A text without tokens has `EMPTY` everywhere.
     """
-    minima: Signature = _minima(shingle_hashes(text, size), *_permutations(permutations))
+    minima: Signature = _minima(shingle_hashes(token_hashes(text), size), *_permutations(permutations))
     return minima
 
 

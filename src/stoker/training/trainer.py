@@ -90,10 +90,11 @@ class Trainer:
             continuations = continue_prompts(model.plain, self.recipe, self.text)
         if not world.is_first:
             return
+        when = {"attempt": self.position.attempt, "time": time.time()}
         for score in scores:
-            self.record.append("evaluation", score.row(step))
+            self.record.append("evaluation", {**when, **score.row(step)})
         for prompt, continuation in continuations:
-            self.record.append("sample", {"step": step, "prompt": prompt, "text": continuation})
+            self.record.append("sample", {**when, "step": step, "prompt": prompt, "text": continuation})
         self.report({"kind": "evaluation", "step": step, "scores": [_score_line(score) for score in scores]})
 
     def _save(self, step: int) -> None:
