@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stoker.run_directory import RunDirectory
+
 if TYPE_CHECKING:
     from stoker.recipe.loading import LoadedRecipe
 
@@ -29,6 +31,13 @@ Step = Annotated[
     int | None, typer.Option("--step", help="Step of the checkpoint; the newest if not given.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and no progress.")]
+
+
+def existing_run(path: Path) -> RunDirectory:
+    """The run at `path`. Raises `BadInput` when there is none."""
+    run = RunDirectory(path)
+    run.require_run()
+    return run
 
 
 def load(path: Path, overrides: list[str] | None, run: Path | None = None) -> LoadedRecipe:

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunPath, load
+from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunPath, existing_run, load
 from stoker.console import print_json, print_result, table
 from stoker.errors import BadInput
-from stoker.run_directory import RunDirectory
 
 CorpusPath = Annotated[
     Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe whose text is prepared, a run, or a prepared corpus.")
@@ -30,11 +29,11 @@ def show(
 
     Example: `stoker data show runs/quickstart --step 120`
     """
+    directory = existing_run(run)
     from stoker.data.showing import show_step
     from stoker.recipe.loading import load_recipe
     from stoker.training.origin import corpus_of
 
-    directory = RunDirectory(run)
     corpus = corpus_of(directory)
     shown = show_step(corpus, load_recipe(directory.recipe).recipe, step, characters)
     documents = [

@@ -1,10 +1,13 @@
-"""The verbs that take a recipe: `run`, `prepare`, `plan`, `train`."""
+"""The verbs that take a recipe: `run`, `prepare`, `plan`, `train`. The recipe is judged before torch is loaded."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from stoker.cli.application import application
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunFolder, load
-from stoker.console import print_json, print_result, progress_for
+from stoker.console import print_json, print_result, progress_for, table
 
 
 @application.command()
@@ -15,9 +18,10 @@ def run(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, 
 
     Example: `stoker run examples/quickstart/recipe.yaml training.steps=100`
     """
+    loaded = load(recipe, overrides, run)
     from stoker.main_job import run_main_job
 
-    outcome = run_main_job(load(recipe, overrides, run), progress_for(json))
+    outcome = run_main_job(loaded, progress_for(json))
     print_json(outcome.as_json()) if json else print_result(outcome.as_text())
 
 
@@ -27,14 +31,14 @@ def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = Fals
 
     Example: `stoker prepare recipe.yaml data.workers=2`
     """
+    loaded = load(recipe, overrides)
     from stoker.data.prepare import prepare as prepare_corpus
-    from stoker.data.statistics import corpus_table
 
-    corpus = prepare_corpus(load(recipe, overrides), progress_for(json))
+    corpus = prepare_corpus(loaded, progress_for(json))
     if json:
         print_json({"folder": str(corpus.folder), **corpus.manifest})
     else:
-        print_result(corpus_table(corpus))
+        print_result(_corpus_table(corpus.manifest) + f"corpus: {corpus.folder}")
 
 
 @application.command()
@@ -43,9 +47,10 @@ def plan(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) 
 
     Example: `stoker plan recipe.yaml training.global_batch_size=64`
     """
+    loaded = load(recipe, overrides)
     from stoker.main_job import plan_before_training
 
-    outcome = plan_before_training(load(recipe, overrides), progress_for(json))
+    outcome = plan_before_training(loaded, progress_for(json))
     print_json(outcome.model_dump(mode="json")) if json else print_result(str(outcome))
 
 
@@ -55,9 +60,9 @@ def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None
 
     Example: `stoker train recipe.yaml training.steps=2000 --run runs/longer`
     """
+    loaded = load(recipe, overrides, run)
     from stoker.training.launching import train as train_run
 
-    loaded = load(recipe, overrides, run)
     outcome = train_run(loaded, loaded.run, progress_for(json))
     if json:
         print_json(
@@ -71,3 +76,13 @@ def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None
     else:
         done = "trained" if outcome.trained_now else "already trained"
         print_result(f"{done}: {outcome.steps:,} steps\ncheckpoint: {outcome.checkpoint}")
+
+
+def _corpus_table(manifest: Mapping[str, Any]) -> str:
+    headers = ["source", "split", "documents", "tokens", "bytes", "bytes per token"]
+    rows = []
+    for source in manifest["sources"]:
+        for name, split in source["splits"].items():
+            ratio = split["bytes"] / split["tokens"] if split["tokens"] else 0.0
+            rows.append([source["name"], name, split["documents"], split["tokens"], split["bytes"], ratio])
+    return table(headers, rows)

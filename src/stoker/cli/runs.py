@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from stoker.cli.application import application
-from stoker.cli.arguments import AsJson, RunPath, Step
+from stoker.cli.arguments import AsJson, RunPath, Step, existing_run
 from stoker.console import print_json, print_result, progress_for, table
-from stoker.run_directory import RunDirectory
 
 
 @application.command("eval")
@@ -27,11 +26,12 @@ def evaluate(
 
     Example: `stoker eval runs/quickstart --step 200`
     """
+    directory = existing_run(run)
     from dataclasses import asdict
 
     from stoker.training.run_evaluation import evaluate_run
 
-    evaluation = evaluate_run(RunDirectory(run), progress_for(json), step, sequences)
+    evaluation = evaluate_run(directory, progress_for(json), step, sequences)
     rows = [{"source": score.source, **score.row(evaluation.step)} for score in evaluation.scores]
     if json:
         print_json({**asdict(evaluation), "scores": rows})
@@ -55,9 +55,10 @@ def report(
 
     Example: `stoker report runs/first runs/second --output comparison.html`
     """
+    directories = [existing_run(run) for run in runs]
     from stoker.report import write_report
 
-    page = write_report([RunDirectory(run) for run in runs], output)
+    page = write_report(directories, output)
     print_json({"report": str(page)}) if json else print_result(f"report: {page}")
 
 
@@ -75,7 +76,8 @@ def export(
 
     Example: `stoker export runs/quickstart exported/quickstart`
     """
+    directory = existing_run(run)
     from stoker.main_job import export_run
 
-    exported = export_run(RunDirectory(run), folder, step)
+    exported = export_run(directory, folder, step)
     print_json(exported.as_json()) if json else print_result(exported.as_text())
