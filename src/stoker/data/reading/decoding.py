@@ -7,6 +7,7 @@ are characters that real text is made of, which tells GBK from Big5 in a few wor
 from __future__ import annotations
 
 import codecs
+import re
 import unicodedata
 
 import charset_normalizer
@@ -49,6 +50,8 @@ _MAGIC = (
     b"SQLite format 3\0",
 )
 _TYPOGRAPHY = frozenset("“”‘’„‚–—…«»¿¡°§©®€£·•½¼¾×÷²³\xa0")
+_WESTERN = frozenset("éèàçêâîôûëïùüöäßñóíáúãõåæøœÉÈÀÇÊÂÎÔÛËÏÙÜÖÄÑÓÍÁÚÃÕÅÆØŒ")
+"""Letters of French, German, Spanish, Portuguese and the Nordic languages."""
 # The most frequent characters of Chinese (both scripts), of Japanese and of Korean, and their punctuation.
 _FREQUENT = frozenset(
     "的一是不了在人有我他这中大来上个国到说们为子和你地出道也时年得就那要下以生会自着去之过家学对可她里后小么"
@@ -63,8 +66,8 @@ _FREQUENT = frozenset(
     "이다는을의가에고하지한도로기사어나그리자들은인있것수대시해정여일아제보안전상부장서과주"
     "，。！？；：、“”‘’（）《》「」『』【】…—·　・～①②③０１２３４５６７８９％"
 )
-_ALLOWED_CONTROLS = frozenset("\t\n\r\f\v\x1b")
-_CONTROL_BYTES = tuple(bytes([code]) for code in range(32) if chr(code) not in _ALLOWED_CONTROLS)
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def decode(raw: bytes, encoding: str | None = None) -> str:
@@ -87,11 +90,10 @@ def decode_as(raw: bytes, encoding: str) -> str:
             "undecodable", error.start, f"expected {encoding} text, found the bytes {found} ({error.reason})"
         ) from None
     text = text.removeprefix("\ufeff")
-    controls = sum(text.count(chr(control[0])) for control in _CONTROL_BYTES)
-    if controls * 100 > len(text):
-        position = next((i for i, c in enumerate(text) if c < " " and c not in _ALLOWED_CONTROLS), 0)
-        byte = len(text[:position].encode(encoding, errors="replace"))
-        raise Undecodable("binary", byte, f"{controls} of {len(text)} characters are control characters")
+    if not text.isprintable() and (controls := _CONTROLS.findall(text)) and len(controls) * 100 > len(text):
+        before = text[: text.index(controls[0])]
+        byte = len(before.encode(encoding, errors="replace"))
+        raise Undecodable("binary", byte, f"{len(controls)} of {len(text)} characters are control characters")
     return text
 
 
@@ -111,7 +113,7 @@ def detect_encoding(sample: bytes, *, whole: bool) -> str:
         return "utf-8"
     if sample.startswith(_MAGIC):
         raise Undecodable("binary", 0, f"begins with {sample[:4].hex(' ')}, the mark of a binary format")
-    if sum(sample.count(control) for control in _CONTROL_BYTES) * 100 > len(sample):
+    if len(_CONTROL_BYTES.findall(sample)) * 100 > len(sample):
         raise Undecodable("binary", error.start, "control characters, and neither UTF-8 nor UTF-16 text")
     if not _mostly_utf8(sample):
         fitting = _east_asian(sample, whole) or _single_byte(sample)
@@ -189,11 +191,18 @@ def _has_no_odd_characters(text: str) -> bool:
 
 
 def _single_byte(sample: bytes) -> str | None:
+    western = _decoded_sample(sample, "cp1252", True)
+    if western is not None and _is_likely(western, _WESTERN):
+        return "cp1252"  # what is told apart from its neighbours in short texts only by frequency
     match = charset_normalizer.from_bytes(sample[: 1 << 16], cp_isolation=sorted(_SINGLE_BYTE)).best()
-    if match is None:
-        return None
-    text = str(match)
+    return match.encoding if match is not None and _is_likely(str(match), None) else None
+
+
+def _is_likely(text: str, letters: frozenset[str] | None) -> bool:
+    """Whether there are enough characters beyond ASCII, and nearly all are these letters (None: any letter)."""
     beyond = [character for character in text if character > "\x7f"]
-    likely = sum(character.isalpha() or character in _TYPOGRAPHY for character in beyond)
-    enough = len(beyond) >= 5 and likely >= 0.9 * len(beyond)
-    return match.encoding if enough else None
+    likely = sum(
+        character in _TYPOGRAPHY or (character.isalpha() if letters is None else character in letters)
+        for character in beyond
+    )
+    return len(beyond) >= 5 and likely >= 0.9 * len(beyond)

@@ -15,13 +15,13 @@ _BLOCKS_WORDS = (
     "header hr html li main ol p pre section summary table tbody td tfoot th thead tr ul"
 )
 _BLOCKS = frozenset(_BLOCKS_WORDS.split())
-_PARAGRAPHS = frozenset(
-    "p pre blockquote h1 h2 h3 h4 h5 h6 table ul ol dl article section figure".split()  # noqa: SIM905
-)
-_VOID = frozenset(
-    "area base br col embed hr img input link meta param source track wbr".split()  # noqa: SIM905
-)
+_PARAGRAPHS_WORDS = "p pre blockquote h1 h2 h3 h4 h5 h6 table ul ol dl article section figure"
+_PARAGRAPHS = frozenset(_PARAGRAPHS_WORDS.split())
+_VOID_WORDS = "area base br col embed hr img input link meta param source track wbr"
+_VOID = frozenset(_VOID_WORDS.split())
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_LINE_END_OF_CODE = "\x1e"
+"""Stands for a line end inside `<pre>` until blank lines outside of it are counted."""
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -34,8 +34,8 @@ def declared_encoding(raw: bytes) -> str | None:
     # What browsers do: pages that claim the smaller set often use the larger.
     name = {"gb2312": "gb18030", "gbk": "gb18030", "big5": "big5hkscs", "iso-8859-1": "cp1252"}.get(name, name)
     try:
-        "".encode(name)
-    except LookupError:
+        "文".encode(name, errors="replace").decode(name)
+    except (LookupError, ValueError):  # unknown, or something that is no encoding of text, such as rot13
         return None
     return name
 
@@ -68,7 +68,8 @@ class _Extractor(HTMLParser):
         if tag == "br":
             self._parts.append("\n")
         elif tag in ("td", "th"):
-            self._parts.append("\t")
+            if self._parts and not self._parts[-1].endswith("\n"):
+                self._parts.append("\t")
         elif tag in _BLOCKS:
             self._break(tag)
             if tag == "li":
@@ -88,7 +89,7 @@ class _Extractor(HTMLParser):
         if self._dropping:
             return
         if self._preformatted:
-            self._parts.append(data)
+            self._parts.append(data.replace(_LINE_END_OF_CODE, "").replace("\n", _LINE_END_OF_CODE))
             return
         text = _SPACES.sub(" ", data)
         if not self._parts or self._parts[-1].endswith((" ", "\n", "\t")):
@@ -113,4 +114,5 @@ class _Extractor(HTMLParser):
     def text(self) -> str:
         joined = "".join(self._parts)
         joined = re.sub(r"[ \t]+\n", "\n", joined)
-        return re.sub(r"\n{3,}", "\n\n", joined).strip("\n")
+        joined = re.sub(r"\n{3,}", "\n\n", joined).strip("\n")
+        return joined.replace(_LINE_END_OF_CODE, "\n")
