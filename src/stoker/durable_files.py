@@ -42,6 +42,7 @@ def explained_disk_errors(path: Path) -> Iterator[None]:
             errno.ENOSPC: "the disk is full; free some space and run the same command again",
             errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
             errno.EFBIG: "the file would exceed the allowed size; raise the limit (ulimit -f) and run again",
+            errno.ENOTDIR: "a file stands where a folder is expected; move it away or choose another folder",
             errno.EROFS: "the folder is read-only; choose another or make it writable",
             errno.EACCES: "no permission to write there; choose another folder or change its permissions",
             errno.EPERM: "no permission to write there; choose another folder or change its permissions",

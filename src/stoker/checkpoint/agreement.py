@@ -47,8 +47,8 @@ def from_first(value: T) -> T:
 def together(action: Callable[[], T]) -> T:
     """Run `action` on every rank. When it fails on any, every rank raises. Collective.
 
-    The first rank's `StokerError` is raised everywhere; a rank whose failure is no `StokerError`
-    raises its own, and the others a `StokerError` that names it.
+    The first rank's `StokerError` is raised everywhere, and so is what the operating system refused, as a
+    `StokerError`. A rank that failed in any other way raises its own error, and the others one that names it.
     """
     result: T | None = None
     failure: Exception | None = None
@@ -59,7 +59,7 @@ def together(action: Callable[[], T]) -> T:
     failures = [found for found in from_everyone(_described(failure)) if found is not None]
     if not failures:
         return result  # type: ignore[return-value]
-    if failure is not None and not isinstance(failure, StokerError):
+    if failure is not None and not isinstance(failure, StokerError | OSError):
         raise failure
     # An error Stoker understands says more than one it does not.
     kind, message = sorted(failures, key=lambda found: found[0] is None)[0]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
-import traceback
 import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
 from torch.optim import Optimizer
 
 from stoker.checkpoint.agreement import from_everyone, from_first, rank_and_ranks, together
@@ -45,33 +45,39 @@ def save(
     every rank alike.
     """
     final = checkpoints / folder_name(step)
-    if from_first(final.is_dir()) and find_damage_together(final) is None:
-        return final
-    allocate_state(optimizer)
-    state = {**model_state(model), **optimizer_state(model, optimizer)}
-    together(lambda: _require_finite(state, step))
-    partial = checkpoints / from_first(f".{final.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}")
     first = rank_and_ranks()[0] == 0
+    if not from_first(final.is_dir()) or find_damage_together(final) is not None:
+        allocate_state(optimizer)
+        state = {**model_state(model), **optimizer_state(model, optimizer)}
+        together(lambda: _require_finite(state, step))
+        _write_and_publish(final, step, state, type(optimizer).__name__, progress)
+    together(lambda: remove_old(checkpoints, final, policy) if first else None)
+    return final
+
+
+def _write_and_publish(
+    final: Path, step: int, state: dict[str, Tensor], optimizer: str, progress: dict[str, Any]
+) -> None:
+    partial = final.with_name(from_first(f".{final.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}"))
+    rank, ranks = rank_and_ranks()
+    first = rank == 0
     try:
         together(lambda: _make_folder(partial) if first else None)
         together(lambda: _write_tensors(partial, state))
         files = _merged(from_everyone(together(lambda: _own_files(partial))))
-        if first:
-            manifest = Manifest(
-                step=step,
-                ranks=rank_and_ranks()[1],
-                optimizer=type(optimizer).__name__,
-                progress=progress,
-                tensors=describe(state),
-                files=files,
-            )
+        manifest = Manifest(
+            step=step,
+            ranks=ranks,
+            optimizer=optimizer,
+            progress=progress,
+            tensors=describe(state),
+            files=files,
+        )
         together(lambda: _publish(partial, final, manifest) if first else None)
     except BaseException:
         if first:
             shutil.rmtree(partial, ignore_errors=True)
         raise
-    together(lambda: remove_old(checkpoints, final, policy) if first else None)
-    return final
 
 
 def _require_finite(state: dict[str, Tensor], step: int) -> None:
@@ -91,36 +97,35 @@ def _make_folder(partial: Path) -> None:
 def _write_tensors(partial: Path, state: dict[str, Tensor]) -> None:
     """Write this rank's parts. Collective; torch tells every rank when one of them fails."""
     _, ranks = rank_and_ranks()
-    with _explained_write_errors(partial.parent), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        save_tensors(dict(state), storage_writer=FileSystemWriter(partial, sync_files=True), no_dist=ranks == 1)
-
-
-@contextmanager
-def _explained_write_errors(folder: Path) -> Iterator[None]:
-    """Turn what torch reports of failed writes, on whichever rank, into one clear `StokerError`."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            save_tensors(dict(state), storage_writer=_ExplainingWriter(partial), no_dist=ranks == 1)
     except CheckpointException as error:
-        causes = [wrapped for wrapped, _ in error.failures.values()]
-        disk = next((found for cause in causes if (found := _disk_error(cause))), None)
-        if disk is None:
-            rank, (cause, frames) = next(iter(error.failures.items()))
-            where = "".join(traceback.format_list(frames)) if frames else ""
-            raise StokerError(f"could not write {folder}: rank {rank}: {cause}") from RuntimeError(where)
-        with explained_disk_errors(folder):
-            raise disk from error
+        understood = [str(cause) for cause, _ in error.failures.values() if isinstance(cause, StokerError)]
+        unknown = [f"rank {rank}: {cause!r}" for rank, (cause, _) in error.failures.items()]
+        raise StokerError(understood[0] if understood else f"could not write {partial}: {unknown[0]}") from error
+
+
+class _ExplainingWriter(FileSystemWriter):
+    """Says what is wrong with the disk before torch passes the error between ranks, which loses its cause."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        with explained_disk_errors(Path(self.path)):
+            try:
+                return super().write_data(plan, planner)
+            except RuntimeError as error:  # torch's zip writer, closing after a failed write
+                raise _disk_error(error) or error from error
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        with explained_disk_errors(Path(self.path)):
+            super().finish(metadata, results)
 
 
 def _disk_error(error: BaseException | None) -> OSError | None:
-    """The operating system's error behind `error`; torch's zip writer reports it as a `RuntimeError`."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno:
-            return error
-        if "file write failed" in str(error):
-            return OSError(errno.ENOSPC, "no space left")
+    while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
-    return None
+    return error
 
 
 def _own_files(partial: Path) -> dict[str, FileEntry]:

@@ -142,6 +142,12 @@ class Training(Section):
                 f"schedule.warmup_steps ({self.schedule.warmup_steps}) exceeds steps ({self.steps}): "
                 "the learning rate would never arrive"
             )
+        decay = self.schedule.decay_steps if self.schedule.name == "wsd" else None
+        if decay is not None and self.schedule.warmup_steps + decay > self.steps:
+            raise ValueError(
+                f"schedule.warmup_steps ({self.schedule.warmup_steps}) and decay_steps ({decay}) together exceed "
+                f"steps ({self.steps}); shorten one of them"
+            )
         return self
 
     def batch_size_at(self, step: int) -> int:
