@@ -11,7 +11,7 @@ from stoker.data.prepare import find_prepared, prepare
 from stoker.planning import Plan
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
-from stoker.record import Record, rows_of
+from stoker.record import Record
 from stoker.report import write_report
 from stoker.run_directory import RunDirectory
 from stoker.training.launching import plan_for, train
@@ -103,8 +103,9 @@ def _prepared(loaded: LoadedRecipe, progress: Progress) -> Corpus:
 
 def _scores(run: RunDirectory, step: int, progress: Progress) -> list[dict[str, Any]]:
     """Scores after the last step: training has recorded them, unless it had nothing to record them with."""
-    recorded = [row for row in rows_of(Record(run.record).evaluations()) if row["step"] == step]
-    if recorded:
-        return recorded
+    recorded = Record(run.record).evaluations()
+    found = recorded.filter(recorded["step"] == step).to_dicts() if recorded.height else []
+    if found:
+        return found
     evaluation = evaluate_run(run, progress, step)
     return [score.row(step) for score in evaluation.scores]

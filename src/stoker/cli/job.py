@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from stoker.cli.application import application
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunFolder, load
-from stoker.console import print_json, print_result, progress_for, table
+from stoker.console import print_json, print_result, progress_for
 
 
 @application.command()
@@ -33,12 +30,13 @@ def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = Fals
     """
     loaded = load(recipe, overrides)
     from stoker.data.prepare import prepare as prepare_corpus
+    from stoker.data.statistics import corpus_table
 
     corpus = prepare_corpus(loaded, progress_for(json))
     if json:
         print_json({"folder": str(corpus.folder), **corpus.manifest})
     else:
-        print_result(_corpus_table(corpus.manifest) + f"corpus: {corpus.folder}")
+        print_result(corpus_table(corpus))
 
 
 @application.command()
@@ -76,13 +74,3 @@ def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None
     else:
         done = "trained" if outcome.trained_now else "already trained"
         print_result(f"{done}: {outcome.steps:,} steps\ncheckpoint: {outcome.checkpoint}")
-
-
-def _corpus_table(manifest: Mapping[str, Any]) -> str:
-    headers = ["source", "split", "documents", "tokens", "bytes", "bytes per token"]
-    rows = []
-    for source in manifest["sources"]:
-        for name, split in source["splits"].items():
-            ratio = split["bytes"] / split["tokens"] if split["tokens"] else 0.0
-            rows.append([source["name"], name, split["documents"], split["tokens"], split["bytes"], ratio])
-    return table(headers, rows)
