@@ -109,10 +109,13 @@ def test_binary_bytes_are_called_binary(raw: bytes) -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_text_or_a_fault(raw: bytes) -> None:
+    byte, text = 0, ""
     try:
-        decode(raw).encode("utf-8", errors="surrogatepass")
+        text = decode(raw)
     except Undecodable as error:
-        assert 0 <= error.byte <= len(raw)
+        byte = error.byte
+    assert 0 <= byte <= len(raw)
+    text.encode("utf-8", errors="surrogatepass")
 
 
 def test_a_declared_encoding_is_believed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import zstandard
 
 COMPRESSED = (".gz", ".zst")
 _CHUNK = 1 << 18
+_SMALL_STEP = 64
 _ZSTD_CHUNK = 1 << 10
 """Fed to the zstd decoder at once. One KiB unpacks to 32 MiB at the very worst (run-length blocks)."""
 
@@ -75,9 +76,12 @@ def _gunzip(stream: BinaryIO) -> Iterator[bytes]:
             packed = packed.lstrip(b"\0")  # padding after the last member
             if not packed:
                 continue
+        before = decoder.copy()
         try:
             data = decoder.decompress(packed, _CHUNK)
         except zlib.error as error:
+            # What that call had unpacked is lost with it: again, in small steps, up to the damage.
+            yield from _up_to_damage(before, packed)
             raise Damaged("damaged", stream.tell(), f"the gzip data is damaged ({error})") from None
         fresh = False
         if data:
@@ -88,6 +92,14 @@ def _gunzip(stream: BinaryIO) -> Iterator[bytes]:
             decoder, fresh, any_member = zlib.decompressobj(wbits=31), True, True
     if not fresh:
         raise Damaged("truncated", stream.tell(), "the gzip file ends in the middle of its data")
+
+
+def _up_to_damage(decoder: zlib._Decompress, packed: bytes) -> Iterator[bytes]:
+    for start in range(0, len(packed), _SMALL_STEP):
+        try:
+            yield decoder.decompress(packed[start : start + _SMALL_STEP])
+        except zlib.error:
+            return
 
 
 def _unzstd(stream: BinaryIO) -> Iterator[bytes]:
