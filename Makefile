@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '1,/^$$/s/^# //p' Makefile
 
 quickstart: $(VENV)/quickstart.installed
 	$(BIN)/stoker run examples/quickstart/recipe.yaml
@@ -37,7 +37,7 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The first line of the environment is torch, so that pip settles everything else around that one version.
+# Torch first, so that pip settles everything else around that one version.
 $(VENV)/torch.installed: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Stoker needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version); use make PYTHON=..." >&2; exit 2; }

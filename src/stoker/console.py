@@ -28,9 +28,11 @@ _WORTH_A_LINE_SECONDS = 1.0
 
 def progress_for(json_wanted: bool) -> Progress:
     """Who watches: nobody with `--json` and on all ranks but the first, else the person at stderr."""
-    if json_wanted or os.environ.get("RANK", "0") != "0":
-        return Silent()
-    return Watched()
+    return Silent() if json_wanted or not _is_first_rank() else Watched()
+
+
+def _is_first_rank() -> bool:
+    return os.environ.get("RANK", "0") == "0"
 
 
 class Watched:
@@ -184,7 +186,9 @@ def print_error(message: str) -> None:
 
 
 def print_result(text: str) -> None:
-    """Results on stdout, exactly as they are."""
+    """Results on stdout, exactly as they are; of several ranks only the first prints."""
+    if not _is_first_rank():
+        return
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
 
