@@ -21,7 +21,7 @@ import torch
 from stoker.checkpoint import latest, load, save
 from stoker.counter_random import draw_u64, key_of
 from stoker.durable_files import remove_partials
-from stoker.errors import StokerError
+from stoker.errors import NonFinite, StokerError
 from stoker.layout import Layout
 from stoker.parallel import join_world
 from stoker.recipe import Checkpoint
@@ -200,6 +200,30 @@ def test_a_full_disk_on_one_rank_fails_the_save_on_all(limited: int, layout: Lay
     assert "could not write" in first
     assert "Nothing that was complete is lost" in first
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000003"]
+
+
+def _one_sided_failures(rank: int, ranks: int, store: Any, folder: Path) -> list[str]:
+    with join_world(Layout(dp_shard=2), rank, torch.device("cpu"), store, 30) as world:
+        training = TinyTraining(world, "adamw", width=64)
+        training.step(1)
+        good = _save(folder, 1, training, KEEP_ONE)
+        large = {"notes": "x" * 500_000}  # makes rank 0's manifest too large, when all tensors are written
+        with pytest.raises(StokerError) as full, _largest_file(200_000):
+            save(folder, 2, training.model.plain, training.optimizer, large, KEEP_ONE)
+        bias = training.model.plain.get_parameter("norm.bias").to_local()
+        if rank == 1:
+            with torch.no_grad():
+                bias[0] = float("nan")
+        with pytest.raises(NonFinite) as poisoned:
+            _save(folder, 2, training, KEEP_ONE)
+        assert latest(folder) == good
+        return [str(full.value), str(poisoned.value)]
+
+
+def test_what_fails_on_one_rank_alone_is_raised_on_all(tmp_path: Path) -> None:
+    first, second = run_ranks(_one_sided_failures, 2, tmp_path)
+    assert first == second
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
