@@ -252,11 +252,24 @@ def _proposed(
     return found[:count], agreements[:count]
 
 
+def code_points(text: str) -> npt.NDArray[np.uint32]:
+    """The code points of `text`: uint32 of shape [characters]."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+
+
+def folded(text: str) -> npt.NDArray[np.uint32]:
+    """Code points of `text`, each by itself brought to its normal form where that is a single character."""
+    own = code_points(text)
+    normal = _tables()[0][own]
+    return np.where(normal < _EXPANDED, normal, own)
+
+
 def token_hashes(text: str, symbols: bool = True) -> Hashes:
     """64-bit hashes of the tokens of `text` in its normal form, in order; without symbols if so wished."""
-    code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     fold, kind, starts, expansions = _tables()
-    hashes: Hashes = _token_hashes(code_points, fold, kind if symbols else _kinds_without_symbols(), starts, expansions)
+    hashes: Hashes = _token_hashes(
+        code_points(text), fold, kind if symbols else _kinds_without_symbols(), starts, expansions
+    )
     return hashes
 
 

@@ -28,7 +28,7 @@ REASONS: dict[str, str] = {
     "numbers": "hardly any letters: most of the text is digits",
     "word_length": "the mean word is shorter than 2 or longer than 12 letters (scripts with spaces only)",
     "boilerplate": "advertising or page furniture: many stock phrases for the length of the text",
-    "links": "over half of the text is web addresses",
+    "links": "over four fifths of the text is web addresses",
     "no_function_words": "a long text without the commonest words of its language: a list of keywords or gibberish",
     # code
     "generated": "the head of the file says that a program wrote it",

@@ -1,0 +1,100 @@
+"""Stock phrases of advertising and page furniture, and a fast count of them.
+
+Phrases are found with one pass of an Aho-Corasick automaton (Aho & Corasick 1975) over the text's folded code
+points. In a phrase, a blank stands for any run of characters that are neither letters nor digits, so English
+phrases match whole words only; Chinese phrases match anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from stoker.data.minhash import folded
+
+_GAP = 1
+"""Input symbol of a run of characters that are neither letters nor digits; 0 is any character of no phrase."""
+
+
+def stock_phrases(text: str) -> tuple[int, int]:
+    """(how many stock phrases stand in `text`, how many different ones)."""
+    symbols, moves, phrase_at = _automaton()
+    counts = _counts(folded(text), symbols, moves, phrase_at, len(_phrases()))
+    return int(counts.sum()), int(np.count_nonzero(counts))
+
+
+@lru_cache(maxsize=1)
+def _phrases() -> tuple[str, ...]:
+    listed = resources.files(__package__).joinpath("stock_phrases.txt").read_text(encoding="utf-8").splitlines()
+    phrases = [line for line in listed if line and not line.startswith("#")]
+    return tuple(dict.fromkeys(f" {phrase} " if phrase.isascii() else phrase for phrase in phrases))
+
+
+@lru_cache(maxsize=1)
+def _automaton() -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """(symbols [code points], moves [states, symbols], phrase_at [states]: the phrase that ends there, or -1)."""
+    symbols = np.zeros(0x110000, dtype=np.uint16)
+    for code_point in range(0x10000):
+        if not chr(code_point).isalnum():
+            symbols[code_point] = _GAP
+    alphabet = sorted({character for phrase in _phrases() for character in phrase if character != " "})
+    for symbol, character in enumerate(alphabet, start=_GAP + 1):
+        symbols[ord(character)] = symbol
+    children: list[dict[int, int]] = [{}]
+    phrase_at = [-1]
+    for number, phrase in enumerate(_phrases()):
+        state = 0
+        for character in phrase:
+            symbol = int(symbols[ord(character)])
+            if symbol not in children[state]:
+                children[state][symbol] = len(children)
+                children.append({})
+                phrase_at.append(-1)
+            state = children[state][symbol]
+        phrase_at[state] = number
+    return symbols, _with_failures(children, phrase_at, len(alphabet) + _GAP + 1), np.asarray(phrase_at, np.int32)
+
+
+def _with_failures(children: list[dict[int, int]], phrase_at: list[int], symbols: int) -> npt.NDArray[np.int32]:
+    """Complete the trie: every state has a move on every symbol; endings are inherited along failures."""
+    moves = np.zeros((len(children), symbols), dtype=np.int32)
+    failure = [0] * len(children)
+    waiting = deque([0])
+    while waiting:
+        state = waiting.popleft()
+        if state:
+            moves[state] = moves[failure[state]]
+            if phrase_at[state] < 0:
+                phrase_at[state] = phrase_at[failure[state]]
+        for symbol, child in children[state].items():
+            failure[child] = int(moves[state, symbol]) if state else 0
+            moves[state, symbol] = child
+            waiting.append(child)
+    return moves
+
+
+@numba.njit(cache=True, nogil=True)
+def _counts(
+    code_points: Any, symbols: Any, moves: Any, phrase_at: Any, phrases: int
+) -> Any:  # pragma: no cover - compiled
+    counts = np.zeros(phrases, np.int64)
+    state = moves[0, _GAP]  # the text begins with a gap
+    in_gap = True
+    for i in range(code_points.size + 1):
+        symbol = symbols[code_points[i]] if i < code_points.size else np.uint16(_GAP)
+        if symbol == _GAP and in_gap:
+            continue
+        in_gap = symbol == _GAP
+        state = moves[state, symbol]
+        found = phrase_at[state]
+        if found >= 0:
+            counts[found] += 1
+            if in_gap:
+                state = moves[0, _GAP]  # the gap that ends a phrase may begin the next
+    return counts
