@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,15 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
         loaded.prepared_folder.mkdir(parents=True, exist_ok=True)
     inputs = take_inputs(loaded, _workers(loaded.recipe))
     final = loaded.prepared_folder / inputs.fingerprint
+    lock = loaded.prepared_folder / f".lock-{inputs.fingerprint}"
+    preparation = _Preparation(loaded, inputs, progress)
     if not (final / MANIFEST).is_file():
-        lock = loaded.prepared_folder / f".lock-{inputs.fingerprint}"
         with locked_folder(loaded.prepared_folder, lock, "preparing a corpus"):
             if not (final / MANIFEST).is_file():  # another process may just have finished it
-                _Preparation(loaded, inputs, progress).run(final)
+                preparation.run(final)
+    elif preparation.work.exists():  # killed between publishing and sweeping, or doing so just now
+        with suppress(BadInput), locked_folder(loaded.prepared_folder, lock, "sweeping"):
+            shutil.rmtree(preparation.work, ignore_errors=True)
     corpus = Corpus.open(final)
     _require_enough_tokens(corpus, loaded.recipe)
     return corpus
@@ -87,16 +91,16 @@ class _Preparation:
 
     def __init__(self, loaded: LoadedRecipe, inputs: Inputs, progress: Progress) -> None:
         self._loaded, self._recipe, self._inputs, self._progress = loaded, loaded.recipe, inputs, progress
-        self._work = loaded.prepared_folder / f".work-{inputs.fingerprint}"
-        self._read, self._corpus = self._work / "read", self._work / "corpus"
+        self.work = loaded.prepared_folder / f".work-{inputs.fingerprint}"
+        self._read, self._corpus = self.work / "read", self.work / "corpus"
         self._seconds: dict[str, float] = {}
 
     def run(self, final: Path) -> None:
         """All stages, each skipped as far as it is done; ends with the rename to `final`."""
-        with explained_disk_errors(self._work):
-            for folder in (self._read, self._work / "tokens", self._corpus / "tokenizer"):
+        with explained_disk_errors(self.work):
+            for folder in (self._read, self.work / "tokens", self._corpus / "tokenizer"):
                 folder.mkdir(parents=True, exist_ok=True)
-            for folder in [self._work, *(path for path in self._work.rglob("*") if path.is_dir())]:
+            for folder in [self.work, *(path for path in self.work.rglob("*") if path.is_dir())]:
                 remove_partials(folder)
             units = plan_units(self._inputs.files)
             with self._timed("read and clean"):
@@ -112,7 +116,7 @@ class _Preparation:
                     selection,
                     self._recipe.tokenizer,
                     self._corpus,
-                    self._work / "tokens",
+                    self.work / "tokens",
                     self._recipe.data.shard_tokens,
                     self._progress,
                 )
@@ -122,7 +126,7 @@ class _Preparation:
             write_json(self._corpus / MANIFEST, manifest)
             write_json(self._corpus / TIMINGS, {"seconds": self._seconds})
             publish_folder(self._corpus, final)
-        shutil.rmtree(self._work, ignore_errors=True)
+        shutil.rmtree(self.work, ignore_errors=True)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -139,14 +143,14 @@ class _Preparation:
                 task.advance(size)
         if changed := changed_files(self._inputs):
             # Nobody knows of what state of these files the tables are.
-            shutil.rmtree(self._work, ignore_errors=True)
+            shutil.rmtree(self.work, ignore_errors=True)
             raise StokerError(
                 f"{len(changed)} input files changed while they were read, such as {changed[0]}; "
                 "run the same command again when nothing writes to them"
             )
 
     def _selected(self, candidates: Candidates) -> Selection:
-        path = self._work / "selection"
+        path = self.work / "selection"
         with self._progress.task("remove duplicates", len(candidates), "documents") as task:
             if not path.is_file():
                 select(candidates, self._recipe.data).write(path)

@@ -72,9 +72,9 @@ def read_unit(job: ReadUnit) -> int:
     if table.is_file():
         return job.unit.size
     with (
+        durable_file(table) as history,  # the first is closed last: when it is there, all are
         durable_file(unit_file(job.folder, number, "text")) as texts,
         durable_file(unit_file(job.folder, number, "signatures")) as signatures,
-        durable_file(table) as history,
         pq.ParquetWriter(history, SCHEMA, compression="zstd", compression_level=1) as writer,
     ):
         kept = _KeptTexts(texts, signatures, job.deduplication)
