@@ -1,0 +1,92 @@
+"""A recipe, a run or a corpus's own folder: all name the same prepared text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stoker import cli
+from stoker.corpus_lookup import corpus_at
+from stoker.data.prepare import prepare
+from stoker.errors import BadInput
+from stoker.progress import Silent
+from stoker.recipe.loading import dump_recipe, load_recipe
+from stoker.run_directory import RunDirectory
+from stoker.training.origin import write_origin
+from tests.end_to_end.small_job import write_job
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recipe, its prepared text, and a run that says where that is."""
+    folder = tmp_path_factory.mktemp("a job")
+    loaded = load_recipe(write_job(folder))
+    corpus = prepare(loaded, Silent())
+    loaded.run.path.mkdir(parents=True)
+    loaded.run.recipe.write_text(dump_recipe(loaded.recipe), encoding="utf-8")
+    write_origin(loaded.run, loaded.path, corpus.folder)
+    return folder
+
+
+def test_recipe_run_and_corpus_name_the_same_text(job: Path) -> None:
+    corpus = corpus_at(job / "recipe.yaml")
+    assert corpus_at(job / "runs" / "small").folder == corpus.folder
+    assert corpus_at(corpus.folder).folder == corpus.folder
+    assert corpus_at(job).folder == corpus.folder
+
+
+def test_text_that_is_not_prepared_is_said(tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    with pytest.raises(BadInput, match=r"is not prepared yet; run `stoker prepare .*recipe\.yaml` first"):
+        corpus_at(path)
+
+
+def test_a_folder_that_is_neither_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is neither a run nor a prepared corpus"):
+        corpus_at(tmp_path)
+
+
+def _json(*arguments: object) -> list[dict[str, object]]:
+    result = CliRunner().invoke(cli.application, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    found: list[dict[str, object]] = json.loads(result.stdout)
+    return found
+
+
+def test_the_funnel_adds_up(job: Path) -> None:
+    entries = _json("data", "funnel", job / "recipe.yaml")
+    for source in ("english", "chinese", "code", "mathematics"):
+        counts = {(e["stage"], e.get("reason")): e["documents"] for e in entries if e["source"] == source}
+        after = [n for (stage, _), n in counts.items() if stage not in ("read", "fault")]
+        assert counts[("read", None)] == sum(int(str(n)) for n in after)
+
+
+def test_why_follows_a_document_to_the_one_it_repeats(job: Path) -> None:
+    (row,) = _json("data", "sample", job / "recipe.yaml", "exact_duplicate", "--count", 1)
+    (again,) = _json("data", "why", job / "recipe.yaml", row["identifier"])
+    assert again == row
+    (first,) = _json("data", "why", job / "recipe.yaml", row["duplicate_of"])
+    assert first["verdict"] in ("kept", "held_out")
+
+
+@pytest.mark.parametrize(("words", "name"), [(("data", "why"), "nothing.txt"), (("data", "sample"), "no_reason")])
+def test_a_name_the_ledger_does_not_know_is_bad_input(job: Path, words: tuple[str, ...], name: str) -> None:
+    with pytest.raises(BadInput, match=f"{name}"):
+        CliRunner().invoke(cli.application, [*words, str(job / "recipe.yaml"), name], catch_exceptions=False)
+
+
+def test_licences_are_listed_without_preparing(tmp_path: Path) -> None:
+    rows = _json("data", "licences", write_job(tmp_path))
+    assert [row["source"] for row in rows] == ["english", "chinese", "code", "mathematics"]
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_show_prints_the_documents_of_a_step(job: Path) -> None:
+    run = RunDirectory(job / "runs" / "small").path
+    result = CliRunner().invoke(cli.application, ["data", "show", str(run), "--step", "3"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "step 3: 8 sequences" in result.stdout
+    assert "text/中文 文本" in result.stdout or "english.jsonl" in result.stdout
