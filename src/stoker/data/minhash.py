@@ -16,11 +16,11 @@ import unicodedata
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from stoker.counter_random import draw_u64, key_of
+from stoker.data.kernels import compiled
 
 Hashes = npt.NDArray[np.uint64]
 Signature = npt.NDArray[np.uint32]
@@ -106,17 +106,15 @@ def _kind_of(character: str) -> int:
     return _SKIP if category == "Cf" else _BREAK
 
 
-@numba.njit(cache=True, nogil=True)
-def _mixed(value: Any) -> Any:  # pragma: no cover - compiled
+@compiled
+def _mixed(value: Any) -> Any:
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True)
-def _token_hashes(
-    code_points: Any, fold: Any, kind: Any, starts: Any, expansions: Any
-) -> Any:  # pragma: no cover - compiled
+@compiled
+def _token_hashes(code_points: Any, fold: Any, kind: Any, starts: Any, expansions: Any) -> Any:
     tokens = np.empty(code_points.size + 64, np.uint64)
     count = 0
     word = np.uint64(0)
@@ -159,8 +157,8 @@ def _token_hashes(
     return tokens[:count]
 
 
-@numba.njit(cache=True, nogil=True)
-def _shingle_hashes(tokens: Any, size: int) -> Any:  # pragma: no cover - compiled
+@compiled
+def _shingle_hashes(tokens: Any, size: int) -> Any:
     if tokens.size == 0:
         return np.empty(0, np.uint64)
     base = np.uint64(0xD1342543DE82EF95)
@@ -180,8 +178,8 @@ def _shingle_hashes(tokens: Any, size: int) -> Any:  # pragma: no cover - compil
     return shingles
 
 
-@numba.njit(cache=True, nogil=True)
-def _minima(shingles: Any, multipliers: Any, offsets: Any) -> Any:  # pragma: no cover - compiled
+@compiled
+def _minima(shingles: Any, multipliers: Any, offsets: Any) -> Any:
     minima = np.full(multipliers.size, EMPTY, np.uint32)
     for i in range(shingles.size):
         low = np.uint32(shingles[i])
@@ -192,8 +190,8 @@ def _minima(shingles: Any, multipliers: Any, offsets: Any) -> Any:  # pragma: no
     return minima
 
 
-@numba.njit(cache=True, nogil=True)
-def _common(left: Any, right: Any) -> int:  # pragma: no cover - compiled
+@compiled
+def _common(left: Any, right: Any) -> int:
     i, j, common = 0, 0, 0
     while i < left.size and j < right.size:
         if left[i] < right[j]:
@@ -207,8 +205,8 @@ def _common(left: Any, right: Any) -> int:  # pragma: no cover - compiled
     return common
 
 
-@numba.njit(cache=True, nogil=True)
-def _band_keys(signatures: Any, first: int, last: int) -> Any:  # pragma: no cover - compiled
+@compiled
+def _band_keys(signatures: Any, first: int, last: int) -> Any:
     keys = np.empty(signatures.shape[0], np.uint64)
     for i in range(signatures.shape[0]):
         key = np.uint64(first)
@@ -218,10 +216,8 @@ def _band_keys(signatures: Any, first: int, last: int) -> Any:  # pragma: no cov
     return keys
 
 
-@numba.njit(cache=True, nogil=True)
-def _proposed(
-    index: int, links: Any, gone: Any, signatures: Any, stamps: Any, least_agreeing: int
-) -> Any:  # pragma: no cover - compiled
+@compiled
+def _proposed(index: int, links: Any, gone: Any, signatures: Any, stamps: Any, least_agreeing: int) -> Any:
     found = np.empty(16, np.int64)
     agreements = np.empty(16, np.int64)
     count = 0

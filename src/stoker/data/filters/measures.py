@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.kernels import compiled
 from stoker.data.minhash import Hashes, code_points, shingle_hashes, token_hashes
 
 _CODE_POINTS = 0x110000
@@ -96,8 +96,8 @@ def characters(text: str) -> Characters:
     )
 
 
-@numba.njit(cache=True, nogil=True)
-def _counted(own: Any, classes: Any, layout: Any) -> Any:  # pragma: no cover - compiled
+@compiled
+def _counted(own: Any, classes: Any, layout: Any) -> Any:
     counts = np.zeros(7, np.int64)
     words, in_runs, run = 0, 0, 0
     before = _SPACE

@@ -12,10 +12,10 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.kernels import compiled
 from stoker.data.minhash import folded
 
 _GAP = 1
@@ -79,10 +79,8 @@ def _with_failures(children: list[dict[int, int]], phrase_at: list[int], symbols
     return moves
 
 
-@numba.njit(cache=True, nogil=True)
-def _counts(
-    code_points: Any, symbols: Any, moves: Any, phrase_at: Any, phrases: int
-) -> Any:  # pragma: no cover - compiled
+@compiled
+def _counts(code_points: Any, symbols: Any, moves: Any, phrase_at: Any, phrases: int) -> Any:
     counts = np.zeros(phrases, np.int64)
     state = moves[0, _GAP]  # the text begins with a gap
     in_gap = True

@@ -72,9 +72,9 @@ def _wrong_decoding(text: str, count: Characters) -> str | None:
 def _not_language(text: str, count: Characters) -> str | None:
     if count.visible >= 20 and count.letters < 0.15 * count.visible:
         return "numbers" if count.digits > count.symbols + count.punctuation else "symbols"
-    if count.spaced_letters > 200 and count.unspaced_letters < 0.05 * count.letters:
-        if not 2 <= count.spaced_letters / count.spaced_words <= 12:
-            return "word_length"
+    spaced = count.spaced_letters > 200 and count.unspaced_letters < 0.05 * count.letters
+    if spaced and not 2 <= count.spaced_letters / count.spaced_words <= 12:
+        return "word_length"
     return None
 
 
