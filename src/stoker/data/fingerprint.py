@@ -13,6 +13,7 @@ from typing import Any
 from stoker.data.reading.files import InputFile, list_files
 from stoker.durable_files import sha256_of_file, write_text
 from stoker.errors import BadInput
+from stoker.progress import Progress
 from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 
@@ -34,7 +35,7 @@ class Inputs:
     fingerprint: str
 
 
-def take_inputs(loaded: LoadedRecipe, workers: int) -> Inputs:
+def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Inputs:
     """List and hash all input files. Hashes are remembered by path, size and modification time.
 
     Raises `BadInput` when a source has no files, or the given tokenizer is missing.
@@ -43,7 +44,7 @@ def take_inputs(loaded: LoadedRecipe, workers: int) -> Inputs:
     listed = [(source, list_files(source, loaded.folder)) for source in data.sources]
     hashes = _Hashes(loaded.prepared_folder / HASHES_FILE)
     paths = list(dict.fromkeys(file.path for _, files in listed for file in files))
-    digests = hashes.of(paths, workers)
+    digests = hashes.of(paths, workers, progress)
     identity = [[source.name, [[file.name, digests[str(file.path)]] for file in files]] for source, files in listed]
     sized = [(source, [(file, hashes.stamps[str(file.path)][0]) for file in files]) for source, files in listed]
     settings = _settings(data, loaded.recipe.tokenizer, loaded)
@@ -86,7 +87,7 @@ class _Hashes:
         self._file = remembered
         self.stamps: dict[str, tuple[int, int]] = {}
 
-    def of(self, paths: list[Path], workers: int) -> dict[str, str]:
+    def of(self, paths: list[Path], workers: int, progress: Progress) -> dict[str, str]:
         """SHA-256 of each file; a file that cannot be read gets a word instead."""
         known = self._read()
         fresh: dict[str, str] = {}
@@ -100,8 +101,11 @@ class _Hashes:
             else:
                 missing.append(path)
         if missing:
-            with ThreadPoolExecutor(workers) as threads:
-                fresh |= dict(zip(map(str, missing), threads.map(_digest, missing), strict=True))
+            total = sum(self.stamps[str(path)][0] for path in missing)
+            with progress.task("check the input", total, "B") as task, ThreadPoolExecutor(workers) as threads:
+                for path, digest in zip(missing, threads.map(_digest, missing), strict=True):
+                    fresh[str(path)] = digest
+                    task.advance(self.stamps[str(path)][0])
             self._remember(known, fresh)
         return fresh
 

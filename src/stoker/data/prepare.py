@@ -40,7 +40,7 @@ from stoker.durable_files import (
     write_json,
 )
 from stoker.errors import BadInput, StokerError
-from stoker.progress import Progress
+from stoker.progress import Progress, Silent
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
@@ -58,7 +58,7 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     """
     with explained_disk_errors(loaded.prepared_folder):
         loaded.prepared_folder.mkdir(parents=True, exist_ok=True)
-    inputs = take_inputs(loaded, _workers(loaded.recipe))
+    inputs = take_inputs(loaded, _workers(loaded.recipe), progress)
     final = loaded.prepared_folder / inputs.fingerprint
     lock = loaded.prepared_folder / f".lock-{inputs.fingerprint}"
     preparation = _Preparation(loaded, inputs, progress)
@@ -78,7 +78,7 @@ def find_prepared(loaded: LoadedRecipe) -> Corpus | None:
     """The prepared corpus of a recipe if it is there already; nothing is made."""
     if not loaded.prepared_folder.is_dir():
         return None
-    folder = loaded.prepared_folder / take_inputs(loaded, _workers(loaded.recipe)).fingerprint
+    folder = loaded.prepared_folder / take_inputs(loaded, _workers(loaded.recipe), Silent()).fingerprint
     return Corpus.open(folder) if (folder / MANIFEST).is_file() else None
 
 

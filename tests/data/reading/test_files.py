@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -187,6 +189,28 @@ def test_a_large_file_of_lines_is_cut_into_units_that_hold_every_line_once(tmp_p
     found = read_all(tmp_path, name, documents="line")
     assert texts(found) == lines
     assert [item.position for item in found] == [f"line {number + 1}" for number in range(len(lines))]
+
+
+def test_a_large_parquet_file_is_cut_between_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [f"row {number} " + "字" * (number % 300) for number in range(5000)]
+    pq.write_table(pa.table({"text": rows}), path, row_group_size=300, compression="none")
+    monkeypatch.setattr("stoker.data.reading.units.UNIT_BYTES", 300_000)
+    source = Source(name="s", paths=("a.parquet",))
+    units = plan_units([(source, [(file, path.stat().st_size) for file in list_files(source, tmp_path)])])
+    assert len(units) > 3
+    assert sum(unit.size for unit in units) == path.stat().st_size
+    found = read_all(tmp_path)
+    assert texts(found) == rows
+    assert [item.position for item in found] == [f"row {number + 1}" for number in range(5000)]
+
+
+def test_a_path_in_the_home_folder_may_be_written_with_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_text("x")
+    assert listed(tmp_path / "elsewhere", "~/*.txt") == [str(tmp_path / "a.txt")]
 
 
 @given(st.lists(st.integers(0, 3 * UNIT_BYTES), max_size=40))

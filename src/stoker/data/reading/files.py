@@ -43,7 +43,8 @@ def list_files(source: Source, folder: Path) -> list[InputFile]:
 
 def _listed_paths(source: Source, folder: Path) -> list[InputFile]:
     files: list[InputFile] = []
-    for pattern in source.paths:
+    for written in source.paths:
+        pattern = str(Path(written).expanduser())
         where = f"data.sources[{source.name}]: {folder / pattern}"
         try:
             skip = VENDORED_FOLDERS if source.format == "code" else frozenset({"__pycache__"})

@@ -28,8 +28,9 @@ def read(reading: Reading, part: Part) -> Iterator[Document | Fault]:
         if isinstance(columns, Fault):
             yield columns
             return
-        first_row = 1
-        for group in range(file.num_row_groups):
+        first_row = part.first_line
+        stop = file.num_row_groups if part.stop is None else part.stop
+        for group in range(part.start, stop):
             rows = file.metadata.row_group(group).num_rows
             yield from _row_group(reading, file, group, columns, first_row, first_row + rows - 1)
             first_row += rows

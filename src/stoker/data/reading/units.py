@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from stoker.data.reading.decoding import Undecodable, detect_encoding
 from stoker.data.reading.files import InputFile
 from stoker.data.reading.open import COMPRESSED
@@ -24,12 +27,13 @@ SAMPLE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file, or a run of whole lines of one."""
+    """A file, or a run of whole lines (bytes `start` to `stop`) or row groups of one."""
 
     file: InputFile
     start: int = 0
     stop: int | None = None
     first_line: int = 1
+    """Or first row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ def _parts(source: Source, files: list[tuple[InputFile, int]]) -> Iterator[tuple
         if size > 2 * UNIT_BYTES and _may_be_cut(source, file):
             for part in _cut(file, size):
                 yield part, (part.stop or size) - part.start
+        elif size > 2 * UNIT_BYTES and file.format == "parquet":
+            yield from _row_groups(file, size)
         else:
             yield Part(file), size
 
@@ -100,3 +106,22 @@ def _cut(file: InputFile, size: int) -> Iterator[Part]:
             line += chunk.count(b"\n")
             offset += len(chunk)
     yield replace(part, stop=size)
+
+
+def _row_groups(file: InputFile, size: int) -> Iterator[tuple[Part, int]]:
+    """Parts of a Parquet file of about `UNIT_BYTES`, with their share of its bytes."""
+    try:
+        metadata = pq.read_metadata(file.path)
+    except (pa.ArrowException, OSError):
+        yield Part(file), size  # the reader says what is wrong with it
+        return
+    sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
+    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    begin, left = 0, size
+    for group in range(len(sizes)):
+        share = sum(sizes[begin : group + 1])
+        if group + 1 < len(sizes) and share >= UNIT_BYTES:
+            part_size = min(left, size * share // max(sum(sizes), 1))
+            yield Part(file, begin, group + 1, 1 + sum(rows[:begin])), part_size
+            begin, left = group + 1, left - part_size
+    yield Part(file, begin, None, 1 + sum(rows[:begin])), left
