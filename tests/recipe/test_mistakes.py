@@ -51,6 +51,7 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Pa
         ("steps: 10", "steps: true", "training.steps: expected a number, got true"),
         ("steps: 10", "steps: [10]", "training.steps: expected a whole number, got a list of 1"),
         ("steps: 10", "steps:", "training.steps: expected a whole number, got nothing"),
+        ("steps: 10", "steps: " + "9" * 5000, "training.steps: expected a smaller whole number, got '999"),
         ("steps: 10", "steps: 0", "training.steps: expected a number of at least 1, got 0"),
         (
             "weight: 1",
@@ -71,7 +72,7 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Pa
         (
             "steps: 10",
             "steps: 10\n  optimizer: {name: adanw}",
-            "must be one of adamw, muon, adafactor, lion, got 'adanw'; did you mean `adamw`?",
+            "training.optimizer.name: expected one of adamw, muon, adafactor, lion, got 'adanw'; did you mean `adamw`?",
         ),
         (
             "steps: 10",

@@ -130,6 +130,7 @@ def test_an_unknown_override_is_an_error_with_a_suggestion(tmp_path: Path) -> No
     assert "did you mean `training.optimizer.learning_rate`?" in refusal(path, "learning_rate=3")
     assert "did you mean `data.sources.english`?" in refusal(path, "data.sources.englsh.weight=1")
     assert "name one by position 0 to 1" in refusal(path, "data.sources.7.weight=1")
+    assert "has no element '0'; it is empty" in refusal(path, "training.batch_ramp.0.step=3")
     assert "holds one value" in refusal(path, "training.steps.more=1")
     assert "there is no `=`" in refusal(path, "training.steps")
     assert "there is no key" in refusal(path, "=3")
@@ -137,6 +138,9 @@ def test_an_unknown_override_is_an_error_with_a_suggestion(tmp_path: Path) -> No
 
 
 def test_a_wrong_value_names_the_override_it_came_in(tmp_path: Path) -> None:
+    assert "override training.optimizer.name=sgd: training.optimizer.name: expected one of adamw" in refusal(
+        write(tmp_path), "training.optimizer.name=sgd"
+    )
     assert "override training.steps=many: training.steps: expected a whole number" in refusal(
         write(tmp_path), "training.steps=many"
     )

@@ -157,7 +157,7 @@ def _place(details: ErrorDetails, tree: Any) -> Place:
             place = (*place, part)
         elif index == len(location) - 1:
             place = (*place, part)
-    return place
+    return (*place, "name") if details["type"].startswith("union_tag") else place
 
 
 def _closer(place: Place, text: str, tree: Any) -> tuple[Place, str]:
@@ -182,7 +182,7 @@ def _words(details: ErrorDetails, place: Place, tree: Any) -> str:
         names = str(context.get("expected_tags", "")).replace("'", "")
         near = nearest(str(context.get("tag")), names.split(", "))
         hint = f"; did you mean `{near}`?" if near else ""
-        return f"`name` must be one of {names}, got {shown(context.get('tag'))}{hint}"
+        return f"expected one of {names}, got {shown(context.get('tag'))}{hint}"
     if kind == "literal_error":
         return f"expected one of {str(context['expected']).replace(chr(39), '').replace(' or ', ', ')}, {got}"
     expected = _EXPECTED.get(kind)

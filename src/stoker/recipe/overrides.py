@@ -77,11 +77,11 @@ def _locate(tree: Tree, key: str, text: str) -> Place | None:
             position = _position(elements, part)
             if position is None:
                 names = [str(e["name"]) for e in elements if isinstance(e, dict) and "name" in e]
-                known = f"by position 0 to {len(elements) - 1}" if elements else "but it is empty"
+                known = f"name one by position 0 to {len(elements) - 1}" if elements else "it is empty"
                 named = f" or by name: {', '.join(names)}" if names else ""
                 near = nearest(part, names)
                 hint = f"; did you mean `{dotted((*place, near))}`?" if near else ""
-                wrong = f"{dotted(place)} has no element {part!r}; name one {known}{named}{hint}"
+                wrong = f"{dotted(place)} has no element {part!r}; {known}{named}{hint}"
                 tree.mistakes.append(Mistake(f"override {text}", "", wrong))
                 return None
             place = (*place, position)

@@ -16,6 +16,7 @@ from stoker.recipe.fields import Place, dotted
 
 _TAG = "tag:yaml.org,2002:"
 _MOST_NODES = 100_000
+_MOST_DIGITS = 100
 _INTEGER = re.compile(r"[-+]?(?:[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+)")
 _FLOAT = re.compile(
     r"(?:[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))"
@@ -181,7 +182,7 @@ class _Builder:
             return None
         if kind == "bool" and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if kind == "int" and _INTEGER.fullmatch(text):
+        if kind == "int" and len(text) <= _MOST_DIGITS and _INTEGER.fullmatch(text):
             return _integer(text.replace("_", ""))
         if kind == "float" and _FLOAT.fullmatch(text):
             return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
