@@ -1,0 +1,193 @@
+"""Everything a run's folder says, read once. What is missing or damaged is noted, never fatal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import yaml
+
+from stoker.record import Attempt, CoverageReport, Record, samples_seen
+from stoker.run_directory import RunDirectory
+
+Numbers = npt.NDArray[np.float64]
+
+_STEP_COLUMNS = (
+    "loss", "loss_by_source", "tokens_by_source", "gradient_norm", "learning_rate", "tokens", "tokens_seen",
+    "first_sample", "last_sample", "clipped", "skipped", "loss_scale", "dead_updates", "seconds",
+    "memory_peak_bytes", "ranks", "time",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """One checkpoint that is still on the disk."""
+
+    name: str
+    bytes: int
+    saved: float
+    """Unix time."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What one run's folder says."""
+
+    run: RunDirectory
+    recipe_text: str
+    recipe: dict[str, Any]
+    environment: dict[str, Any]
+    plan: dict[str, Any]
+    corpus: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+    """Files that could not be read, in words."""
+
+    @classmethod
+    def load(cls, run: RunDirectory) -> RunFacts:
+        """Read the folder. Raises `BadInput` when it is not a run."""
+        run.require_run()
+        notes: list[str] = []
+        text = run.recipe.read_text(encoding="utf-8", errors="replace")
+        try:
+            recipe = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            notes.append(f"recipe.yaml cannot be read as YAML: {error}")
+            recipe = {}
+        return cls(
+            run=run,
+            recipe_text=text,
+            recipe=recipe if isinstance(recipe, dict) else {},
+            environment=_json_object(run.environment, notes),
+            plan=_json_object(run.plan, notes),
+            corpus=_json_object(run.corpus, notes),
+            notes=notes,
+        )
+
+    @property
+    def name(self) -> str:
+        """The run's name as its recipe gives it, or its folder's."""
+        return str(self.recipe.get("name") or self.run.path.resolve().name)
+
+    def setting(self, *path: str) -> Any:
+        """The recipe's value at `path`, None when it has none."""
+        value: Any = self.recipe
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    @cached_property
+    def record(self) -> Record:
+        """The run's record."""
+        return Record(self.run.record)
+
+    @cached_property
+    def steps(self) -> pl.DataFrame:
+        """The final history, one row a step, without the gradient norms by module."""
+        return self.record.steps(_STEP_COLUMNS)
+
+    @cached_property
+    def module_norms(self) -> pl.DataFrame:
+        """The final history's gradient norms by module, at the steps where they were recorded."""
+        table = self.record.steps(["gradient_norm_by_module"])
+        columns = [name for name in table.columns if name.startswith("gradient_norm_by_module.")]
+        table = table.select("step", *columns)
+        return table.filter(pl.any_horizontal(pl.col(columns).is_not_null())) if columns else table.clear()
+
+    @cached_property
+    def evaluations(self) -> pl.DataFrame:
+        """Scores on held-out text by step and source."""
+        return self.record.evaluations()
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        """Generated text by step and prompt."""
+        return self.record.samples()
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, over all attempts."""
+        return self.record.events()
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """The process starts."""
+        return self.record.describe_attempts()
+
+    @cached_property
+    def coverage(self) -> CoverageReport:
+        """Which samples the final history saw."""
+        return samples_seen(self.record)
+
+    @cached_property
+    def checkpoints(self) -> list[SavedCheckpoint]:
+        """The checkpoints on the disk, oldest first."""
+        folder = self.run.checkpoints
+        found = []
+        for path in sorted(folder.glob("step-*")) if folder.is_dir() else []:
+            try:
+                size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+                found.append(SavedCheckpoint(path.name, size, path.stat().st_mtime))
+            except OSError:  # deleted by the retention of a run that goes on
+                continue
+        return found
+
+    def numbers(self, column: str) -> Numbers:
+        """A column of `steps` as float64 [steps]; NaN where there is no value; all NaN without the column."""
+        if column not in self.steps.columns:
+            return np.full(self.steps.height, np.nan)
+        values = self.steps[column].cast(pl.Float64).fill_null(float("nan"))
+        return np.asarray(values.to_numpy(), dtype=np.float64)
+
+    @cached_property
+    def state(self) -> str:
+        """How the run stands: finished, running, stopped (non_finite, terminated), interrupted, not_started."""
+        last = next((str(e["event"]) for e in reversed(self.events) if e.get("event") in _ENDINGS), None)
+        if last == "finished":
+            return "finished"
+        if _held(self.run.lock_file):
+            return "running"
+        if last in ("non_finite", "terminated"):
+            return last
+        return "interrupted" if self.steps.height else "not_started"
+
+
+_ENDINGS = ("started", "resumed", "finished", "terminated", "non_finite")
+
+
+def _held(lock_file: Path) -> bool:
+    """Whether a process holds the run's folder now."""
+    try:
+        descriptor = os.open(lock_file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _json_object(path: Path, notes: list[str]) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        notes.append(f"{path.name} cannot be read: {error}")
+        return {}
+    if not isinstance(content, dict):
+        notes.append(f"{path.name} is not a JSON object")
+        return {}
+    return content

@@ -1,0 +1,94 @@
+"use strict";
+/* The page's data: packed numbers become arrays once, when a chart first asks for them. */
+const Report = {};
+
+Report.payload = JSON.parse(document.getElementById("payload").textContent);
+Report.cache = new Map();
+
+Report.bytes = (packed) => {
+  const text = atob(packed);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes.buffer;
+};
+
+/* Values as a plain array in which null stands for no value, as uPlot wants it. */
+Report.values = (packed) => {
+  if (!Report.cache.has(packed)) {
+    const raw = new Float32Array(Report.bytes(packed));
+    Report.cache.set(packed, Array.from(raw, (v) => (Number.isNaN(v) ? null : v)));
+  }
+  return Report.cache.get(packed);
+};
+
+/* Places of an axis in one unit; null when that unit is not known for it. */
+Report.places = (axis, unit) => {
+  const packed = Report.payload.axes[axis][unit];
+  if (packed === undefined) return null;
+  const key = axis + "/" + unit;
+  if (!Report.cache.has(key)) Report.cache.set(key, Array.from(new Float64Array(Report.bytes(packed))));
+  return Report.cache.get(key);
+};
+
+/* Where a step lies on an axis in the unit shown, by interpolation between the points there are. */
+Report.placeOfStep = (axis, step, unit) => {
+  const steps = Report.places(axis, "step"), at = Report.places(axis, unit);
+  if (!steps || !at || !steps.length) return null;
+  let low = 0, high = steps.length - 1;
+  if (step <= steps[0]) return at[0];
+  if (step >= steps[high]) return at[high];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (steps[middle] <= step) low = middle; else high = middle;
+  }
+  const share = (step - steps[low]) / (steps[high] - steps[low] || 1);
+  return at[low] + share * (at[high] - at[low]);
+};
+
+/* Running mean with exponential weights, corrected for its start; `reach` in points. Nulls are passed over. */
+Report.smoothed = (values, reach) => {
+  if (reach <= 1) return values;
+  const keep = Math.exp(-1 / reach), out = new Array(values.length);
+  let sum = 0, weight = 0;
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i];
+    if (value === null || value === undefined) { out[i] = null; continue; }
+    sum = sum * keep + value * (1 - keep);
+    weight = weight * keep + (1 - keep);
+    out[i] = sum / weight;
+  }
+  return out;
+};
+
+Report.trimmed = (text) => text.includes("e") ? text : text.replace(/\.?0+$/, (tail) => (tail.includes(".") ? "" : tail));
+
+Report.formats = {
+  number: (v) => {
+    if (v === 0) return "0";
+    const size = Math.abs(v);
+    if (size < 1e-3 || size >= 1e6) return v.toExponential(2).replace("e+", "e");
+    return v.toLocaleString("en-US", { maximumSignificantDigits: 4 });
+  },
+  count: (v) => {
+    for (const [size, letter] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]]) {
+      if (Math.abs(v) >= size) return Report.trimmed((v / size).toPrecision(3)) + letter;
+    }
+    return Report.trimmed(v.toPrecision(3));
+  },
+  bytes: (v) => {
+    for (const [size, letter] of [[2 ** 40, " TiB"], [2 ** 30, " GiB"], [2 ** 20, " MiB"], [2 ** 10, " KiB"]]) {
+      if (Math.abs(v) >= size) return Report.trimmed((v / size).toPrecision(3)) + letter;
+    }
+    return v + " B";
+  },
+  seconds: (v) => (Math.abs(v) >= 1 || v === 0 ? Report.trimmed(v.toPrecision(3)) + " s" : Report.trimmed((v * 1e3).toPrecision(3)) + " ms"),
+  hours: (v) => {
+    const seconds = v * 3600;
+    if (seconds < 120) return Report.trimmed(seconds.toPrecision(3)) + " s";
+    if (seconds < 7200) return Report.trimmed((seconds / 60).toPrecision(3)) + " min";
+    return Report.trimmed(v.toPrecision(3)) + " h";
+  },
+  step: (v) => (Math.abs(v) >= 1e5 ? Report.formats.count(v) : v.toLocaleString("en-US", { maximumFractionDigits: 0 })),
+};
+
+Report.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
