@@ -51,7 +51,7 @@ class Shard:
     tokens: int
     documents: int
     sha256: str
-    documents_sha256: str | None
+    documents_sha256: str
 
     @property
     def documents_path(self) -> Path:
@@ -202,7 +202,7 @@ class Corpus:
                 tokens=shard["tokens"],
                 documents=shard["documents"],
                 sha256=shard["sha256"],
-                documents_sha256=shard.get("documents_sha256"),
+                documents_sha256=shard["documents_sha256"],
             )
             for shard in entry["splits"].get(split, {"shards": []})["shards"]
         ]
@@ -230,11 +230,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check_file(path: Path, size: int | None, sha256: str | None, folder: Path, verify: bool) -> None:
+def _check_file(path: Path, size: int | None, sha256: str, folder: Path, verify: bool) -> None:
     if not path.is_file():
         raise DamagedCorpus(path, "missing", folder)
     found = path.stat().st_size
     if size is not None and found != size:
         raise DamagedCorpus(path, f"{size} bytes expected, found {found}", folder)
-    if verify and sha256 and (digest := sha256_of_file(path)) != sha256:
+    if verify and (digest := sha256_of_file(path)) != sha256:
         raise DamagedCorpus(path, f"its content has changed: SHA-256 {sha256} expected, found {digest}", folder)

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-import polars as pl
 from tokenizers import Tokenizer
 
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed, Span
-from stoker.errors import BadInput
+from stoker.data.ledger import Ledger
+from stoker.errors import BadInput, StokerError
 from stoker.recipe import Recipe
 
 Origin = tuple[str | None, str | None, str | None]
@@ -120,28 +120,15 @@ def _shown(
 
 def _origins(corpus: Corpus, spans: Iterable[Span]) -> dict[tuple[str, int], Origin]:
     """(identifier, file, position) of each (source, document) that the ledger has."""
-    parts = sorted((corpus.folder / "ledger").glob("part-*.parquet"))
-    if not parts:
+    documents: dict[str, set[int]] = {}
+    for span in spans:
+        documents.setdefault(span.source, set()).add(span.document)
+    try:
+        ledger = Ledger(corpus.folder)
+    except StokerError:  # the text can be shown all the same
         return {}
-    wanted = pl.LazyFrame(
-        sorted({(span.source, span.document) for span in spans}),
-        schema={"source": pl.String, "document": pl.Int64},
-        orient="row",
-    )
-    rows = (
-        pl.scan_parquet(parts)
-        .filter(pl.col("split") == "train", pl.col("document").is_not_null())
-        .select(
-            pl.col("source").cast(pl.String),
-            pl.col("document").cast(pl.Int64),
-            pl.col("identifier").cast(pl.String),
-            pl.col("file").cast(pl.String),
-            pl.col("position").cast(pl.String),
-        )
-        .join(wanted, on=["source", "document"], how="semi")
-        .collect()
-    )
     return {
-        (source, document): (identifier, file, position)
-        for source, document, identifier, file, position in rows.iter_rows()
+        (source, index): (row["identifier"], row["file"], row["position"])
+        for source, indices in documents.items()
+        for index, row in ledger.documents(source, "train", sorted(indices)).items()
     }

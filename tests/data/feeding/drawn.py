@@ -15,8 +15,8 @@ from stoker.data.corpus import Corpus
 from stoker.data.feeding import MicroBatch
 from tests.data.corpora import build_corpus
 
-document_lengths = st.lists(st.integers(1, 12), min_size=1, max_size=9)
-"""Lengths in tokens of a source's documents; a document of one token is as likely as any."""
+document_lengths = st.lists(st.integers(0, 12), min_size=1, max_size=9)
+"""Lengths in tokens of a source's documents; one of no token or a single one is as likely as any."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def unique_tokens(lengths: dict[str, list[int]], documents_per_shard: int = 3) -
             number += size
             source_of += [name] * size
             document_of += [(name, index)] * size
-            is_last += [False] * (size - 1) + [True]
+            is_last += [False] * (size - 1) + [True] * (size > 0)
         sources[name] = {"train": documents}
     with tempfile.TemporaryDirectory() as folder:
         corpus = build_corpus(

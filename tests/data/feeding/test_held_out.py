@@ -79,6 +79,12 @@ def test_a_document_that_ends_with_a_sequence_leaves_no_empty_sequence(tmp_path:
     assert [batch.targets.tolist() for batch in held_out.batches] == [[[*b"abc", EOS]]]
 
 
+def test_a_document_that_is_cut_off_is_predicted_up_to_the_end_of_the_sequence(tmp_path: Path) -> None:
+    held_out = held_out_of(tmp_path, [byte_document("abcdefgh")], 4, max_sequences=1)
+    assert [batch.targets.tolist() for batch in held_out.batches] == [[[*b"abcd"]]]
+    assert (held_out.tokens, held_out.bytes, held_out.documents) == (4, 4, 1)
+
+
 def test_batches_have_the_evaluations_size_and_know_their_source(tmp_path: Path) -> None:
     held_out = held_out_of(tmp_path, [byte_document("a" * 50)], 8)
     assert [len(batch) for batch in held_out.batches] == [3, 3, 1]
