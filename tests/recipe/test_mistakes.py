@@ -72,7 +72,7 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Pa
         (
             "steps: 10",
             "steps: 10\n  optimizer: {name: adanw}",
-            "training.optimizer.name: expected one of adamw, muon, adafactor, lion, got 'adanw'; did you mean `adamw`?",
+            "training.optimizer.name: expected one of adamw, muon, adafactor, lion, got 'adanw'; did you mean",
         ),
         (
             "steps: 10",
