@@ -1,0 +1,189 @@
+"""How many bytes a forward pass keeps for backward: an account of `stoker.model.Decoder`, tensor by tensor.
+
+Letters as in `stoker.model`: batch B, length L, hidden D, heads H, key and value heads G, head size K,
+inner feed-forward width F, vocabulary V, tokens N = B × L. What is said here is held against the bytes
+that real forward and backward passes hold, in `tests/planning/test_memory.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stoker.recipe import Model, Precision
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What decides the size of one forward and backward pass on one rank."""
+
+    batch: int
+    length: int
+    vocabulary_size: int
+    precision: Precision
+    compiled: bool
+    """Whether the blocks are compiled: pointwise results are then computed again instead of kept."""
+    document_mask: bool
+    dense_masks: bool
+    """Whether a mask is a tensor given to attention (a device without flex attention)."""
+    loss_chunk: int
+    """Tokens whose logits are held at once."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens N."""
+        return self.batch * self.length
+
+    @property
+    def stream_width(self) -> int:
+        """Bytes of an element of the residual stream, and of a parameter."""
+        return 2 if self.precision == "pure_bf16" else 4
+
+    @property
+    def compute_width(self) -> int:
+        """Bytes of an element of a matrix product's result."""
+        return 4 if self.precision == "fp32" else 2
+
+    @property
+    def casts(self) -> bool:
+        """Whether matrix products make 16-bit copies of their inputs and weights (autocast)."""
+        return self.stream_width != self.compute_width
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes on one rank for one micro-batch."""
+
+    per_block: int
+    """Kept by each block from its forward to its backward pass."""
+    outside_blocks: int
+    """Kept by what stands before and after the blocks, shared masks and angles included."""
+    block_transient: int
+    """Most that one block's backward pass holds for a moment besides what was kept."""
+    loss_transient: int
+    """Most that projection and cross-entropy hold at once: chunks of logits, and gradients on their way."""
+
+
+def activations(config: Model, pass_: MicroBatch) -> Activations:
+    """Bytes of the activations of one micro-batch."""
+    block = _Block(config, pass_)
+    masks = _mask_bytes(config, pass_)
+    per_block_mask = masks if pass_.casts else 0  # autocast makes a 16-bit copy for each block
+    return Activations(
+        per_block=int(pass_.tokens * (block.attention() + block.feed_forward())) + per_block_mask,
+        outside_blocks=_outside(config, pass_, block) + (0 if pass_.casts else masks),
+        block_transient=int(pass_.tokens * block.transient()),
+        loss_transient=_loss_transient(config, pass_),
+    )
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Bytes per token that one block keeps."""
+
+    config: Model
+    pass_: MicroBatch
+
+    def attention(self) -> float:
+        """The attention sub-block."""
+        config, compute, length = self.config, self.pass_.compute_width, self.pass_.length
+        heads, kv_heads, head_size = config.heads, config.key_value_heads, config.size_of_head
+        kept = self._norm_before() + self._projection_input(projections=3)
+        if config.qk_norm != "none":
+            by_head = config.qk_norm == "head"
+            kept += self._rms_norm(heads * head_size, heads if by_head else 1, compute)
+            kept += self._rms_norm(kv_heads * head_size, kv_heads if by_head else 1, compute)
+        if config.attention_softcap is None:
+            kept += (2 * heads + 2 * kv_heads) * head_size * compute  # q, k, v, the mix
+            kept += 4 * heads  # log-sum-exp, fp32
+        else:
+            # Keys and values are repeated for every head, the mix is copied; tanh and softmax keep all logits.
+            kept += 4 * heads * head_size * compute + heads * length * (compute + 4)
+            kept += heads * length * compute if compute == 2 else 0  # the weights again, in 16 bits
+        return kept + self._after_branch()
+
+    def feed_forward(self) -> float:
+        """The feed-forward sub-block."""
+        gated = self.config.activation != "gelu"
+        kept = self._norm_before() + self._projection_input(projections=2 if gated else 1)
+        # Gated: gate, its activation (computed again when compiled), up, their product. Plain: up, its activation.
+        inner = (3 if self.pass_.compiled else 4) if gated else 2
+        return kept + inner * self.config.ffn_hidden_size * self.pass_.compute_width + self._after_branch()
+
+    def transient(self) -> float:
+        """Most that backward holds besides, given that it lets go of what was kept as it passes."""
+        stream, compute = self.pass_.stream_width, self.pass_.compute_width
+        gated = self.config.activation != "gelu"
+        feed_forward = 2 * self.config.hidden_size * stream
+        feed_forward += (2 if gated else 1) * self.config.ffn_hidden_size * compute
+        attention = 4 * self.config.hidden_size * stream - self.feed_forward()
+        if self.config.attention_softcap is not None:
+            attention += self.config.heads * self.pass_.length * 4
+        return max(feed_forward, attention)
+
+    def norm(self, input_width: int) -> float:
+        """A norm over the hidden size, whose input has elements of `input_width` bytes."""
+        if self.config.norm == "rms":
+            return self._rms_norm(self.config.hidden_size, 1, input_width)
+        return self.config.hidden_size * self.pass_.stream_width + 2 * self.pass_.stream_width
+
+    def _rms_norm(self, size: int, groups: int, input_width: int) -> float:
+        if self.pass_.compiled:
+            return size * input_width + 4 * groups
+        return 2 * size * 4 + 4 * groups  # input and normed input, both as fp32
+
+    def _norm_before(self) -> float:
+        if self.config.norm_position == "post":
+            kept_uncast = self.pass_.compiled and self.pass_.casts
+            return self.config.hidden_size * self.pass_.stream_width if kept_uncast else 0.0
+        return self.norm(self.pass_.stream_width)
+
+    def _after_branch(self) -> float:
+        kept = 0.0
+        if self.config.norm_position != "pre":
+            kept += self.norm(self.pass_.compute_width)
+        if self.config.dropout:
+            kept += self.config.hidden_size * (1 if self.pass_.compiled else self.pass_.compute_width)
+        return kept
+
+    def _projection_input(self, projections: int) -> float:
+        """What matrix products keep of the tensor they share; eager autocast copies it for each of them."""
+        copies = projections if self.pass_.casts and not self.pass_.compiled else 1
+        return copies * self.config.hidden_size * self.pass_.compute_width
+
+
+def _mask_bytes(config: Model, pass_: MicroBatch) -> int:
+    """One mask tensor as attention is given it. Documents alone need none: each is attended to by itself."""
+    window = config.sliding_window is not None and config.sliding_window < pass_.length
+    alibi = config.position == "alibi"
+    if not alibi and not (window and pass_.dense_masks):
+        return 0
+    if config.attention_softcap is not None:
+        return 0  # added to the logits, and not needed again
+    rows = pass_.batch if pass_.document_mask else 1
+    return rows * (config.heads if alibi else 1) * pass_.length**2 * pass_.compute_width
+
+
+def _outside(config: Model, pass_: MicroBatch, block: _Block) -> int:
+    """Embedding, angles, and the last norm, which is never compiled."""
+    size, stream = config.hidden_size, pass_.stream_width
+    kept = 2 * size * 4 + 4.0 if config.norm == "rms" else block.norm(stream)
+    if config.dropout:
+        kept += size * stream
+    if config.position == "rope":
+        kept += config.size_of_head * 4
+    return int(pass_.tokens * kept)
+
+
+def _loss_transient(config: Model, pass_: MicroBatch) -> int:
+    """Bytes of projection and cross-entropy at their highest, the head's finished gradient not counted."""
+    rows, vocabulary, size = min(pass_.loss_chunk, pass_.tokens), pass_.vocabulary_size, config.hidden_size
+    held = 2 * pass_.tokens * size * pass_.stream_width  # the last hidden states, and their gradient
+    logits = 2 * rows * vocabulary * 4  # and their logarithmic softmax, which becomes their gradient in place
+    if config.logit_softcap is not None:
+        logits += rows * vocabulary * 4
+    if pass_.compute_width == 4:
+        return held + logits
+    logits += rows * vocabulary * 2
+    product = rows * vocabulary * 2 + vocabulary * size * 2  # added to the fp32 sum, chunk by chunk
+    weight = vocabulary * size * 2 if pass_.casts else 0  # in 16 bits
+    return held + weight + max(logits, product)

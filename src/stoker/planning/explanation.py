@@ -1,0 +1,111 @@
+"""A plan in words: the reasons behind its figures, its warnings, and its table for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stoker.model import flops_per_token, parameter_count
+from stoker.planning.machine import Machine
+from stoker.planning.memory import MemoryBytes
+from stoker.planning.operations import DOCUMENTS_PER_SEQUENCE
+from stoker.recipe import Recipe
+
+_GIB = 2**30
+
+
+def reasons_of(
+    recipe: Recipe, vocabulary_size: int, global_batch_size: int, machine: Machine, memory: MemoryBytes
+) -> tuple[str, ...]:
+    """Why the figures are what they are, a line each."""
+    training, layout = recipe.training, recipe.layout
+    count = parameter_count(recipe.model, vocabulary_size, training.sequence_length)
+    flops = flops_per_token(recipe.model, vocabulary_size, training.sequence_length)
+    per_rank = layout.sequences_per_rank(global_batch_size)
+    rates = machine.rates
+    lines = [
+        f"{count.total:,} parameters, {count.matrix:,} of them in matrix products with every token",
+        f"{flops.full:,} FLOPs per token: {flops.matrix:,} in matrices and {flops.attention_full:,} in attention, "
+        "as if nothing were masked",
+        f"{global_batch_size} sequences over {layout.data_parallel_size} ranks: {per_rank} each",
+        f"measured here with {machine.threads} threads: {rates.matmul_flops_per_second / 1e9:,.0f} GFLOP/s in "
+        f"large {training.precision} products, {rates.attention_flops_per_second / 1e9:,.0f} in attention, "
+        f"{rates.copy_bytes_per_second / 1e9:,.1f} GB/s in copies",
+    ]
+    if layout.dp_shard > 1:
+        lines.append(
+            f"parameters, gradients and optimizer state are sharded over {layout.dp_shard} ranks by rows, rounded "
+            "up; whole weights of a block are gathered while it computes"
+        )
+    parts = memory.parameters + memory.gradients + memory.optimizer + memory.activations + memory.buffers
+    if memory.total < parts:
+        lines.append(
+            f"the categories are not at their highest at the same time: {parts / _GIB:.2f} GiB together, "
+            f"{memory.total / _GIB:.2f} GiB at most at once"
+        )
+    if recipe.training.document_mask:
+        lines.append(
+            f"time of attention is for {DOCUMENTS_PER_SEQUENCE} documents in each sequence; fewer take longer"
+        )
+    if machine.runtime_bytes:
+        lines.append(f"buffers and total hold {machine.runtime_bytes / _GIB:.2f} GiB of Python and its libraries")
+    if machine.device == "cpu":
+        lines.append("model FLOPs utilisation is over the matrix-multiply rate measured here")
+    elif (peak := machine.peak_flops_per_second(training.precision)) is not None:
+        assert machine.accelerator is not None
+        lines.append(f"peak {peak / 1e12:,.0f} TFLOP/s as published ({machine.accelerator.source})")
+    return tuple(lines)
+
+
+def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | None) -> tuple[str, ...]:
+    """What the user should look at before starting."""
+    lines = []
+    if needed > machine.available_bytes:
+        remedy = f"this would fit: {fitting}" if fitting else "no smaller micro-batch or sharding fits either"
+        lines.append(
+            f"needs {needed / _GIB:.1f} GiB, but {machine.available_bytes / _GIB:.1f} GiB of "
+            f"{machine.memory_bytes / _GIB:.1f} GiB are free; {remedy}"
+        )
+    ranks = recipe.layout.world_size
+    if machine.device == "cpu" and machine.threads * machine.ranks_here(ranks) > machine.cores:
+        lines.append(
+            f"{ranks} ranks with {machine.threads} threads each share {machine.cores} processor cores and slow "
+            "each other down"
+        )
+    if machine.device == "cuda" and machine.peak_flops_per_second(recipe.training.precision) is None:
+        lines.append(
+            f"no published {recipe.training.precision} peak is known for {machine.name}: no model FLOPs utilisation"
+        )
+    return tuple(lines)
+
+
+def as_text(plan: dict[str, Any], layout: str) -> str:
+    """A plan as lines for the terminal."""
+    memory, seconds = plan["peak_memory_gib"], plan["step_seconds"]
+    parts = ", ".join(f"{name} {value:.2f}" for name, value in memory.items() if name != "total")
+    mfu = "" if plan["mfu"] is None else f", {plan['mfu']:.0%} of peak"
+    lines = [
+        f"machine   {plan['machine']}",
+        f"model     {plan['parameters']:,} parameters, sequences of {plan['sequence_length']:,} tokens",
+        f"layout    {layout}",
+        f"batch     {plan['global_batch_size']} sequences: micro-batches of {plan['micro_batch_size']}, "
+        f"accumulation {plan['accumulation']}",
+        f"memory    {memory['total']:.2f} GiB per rank at most ({parts}); "
+        f"{plan['available_memory_gib']:.1f} GiB free",
+        f"step      {_duration(seconds['total'])} (forward and backward {_duration(seconds['compute'])}, "
+        f"communication {_duration(seconds['dp'])}, optimizer {_duration(seconds['optimizer'])})",
+        f"speed     {plan['tokens_per_second']:,.0f} tokens/s{mfu}",
+        f"in all    {plan['steps']:,} steps in {_duration(plan['total_hours'] * 3600)}",
+    ]
+    lines += [f"reason    {line}" for line in plan["reasons"]]
+    lines += [f"warning   {line}" for line in plan["warnings"]]
+    return "\n".join(lines) + "\n"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

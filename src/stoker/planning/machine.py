@@ -1,0 +1,163 @@
+"""The machine a plan is made for: what it has, what its maker says of it, and what was measured on it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from stoker.planning.rates import Rates, Work, measure_rates
+from stoker.recipe import Recipe
+
+_DEFAULT_VOCABULARY = 8192
+
+
+class Accelerator(BaseModel):
+    """Published figures of one accelerator; None where the source gives none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    device_name: str
+    """As the driver reports it."""
+    bf16_tflops: float | None
+    """Dense matrix products, 10^12 floating-point operations a second."""
+    fp16_tflops: float | None
+    memory_gb: float | None
+    memory_gbps: float | None
+    """10^9 bytes a second."""
+    link_gbps_per_direction: float | None
+    """To the other accelerators of the machine, 10^9 bytes a second."""
+    source: str
+
+    def peak_flops_per_second(self, precision: str) -> float | None:
+        """The published peak for the type that `precision` computes in; None where there is none."""
+        tflops = {"bf16": self.bf16_tflops, "pure_bf16": self.bf16_tflops, "fp16": self.fp16_tflops}.get(precision)
+        return None if tflops is None else tflops * 1e12
+
+
+class Machine(BaseModel):
+    """One machine, as far as a plan needs to know it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    device: Literal["cpu", "cuda"]
+    name: str
+    """Processor's or accelerator's name."""
+    devices: int
+    """Accelerators; 1 on a machine that computes on its processor, which all ranks share."""
+    cores: int
+    threads: int
+    """Processor threads of one rank, with which the rates were measured."""
+    memory_bytes: int
+    """Of one accelerator, or of the whole machine."""
+    available_bytes: int
+    """What was free of it when it was measured."""
+    runtime_bytes: int
+    """Memory of a rank that holds no model yet (Python, libraries), where ranks share the machine's memory."""
+    accelerator: Accelerator | None = None
+    """None on a processor, and for an accelerator that is not in the table: then there is no published peak."""
+    rates: Rates
+
+    def ranks_here(self, world_size: int) -> int:
+        """How many ranks of a run of `world_size` share this machine's memory (CPU) or one device (CUDA: 1)."""
+        return world_size if self.device == "cpu" else 1
+
+    def peak_flops_per_second(self, precision: str) -> float | None:
+        """What model FLOPs are held against: the published peak; on a processor the measured one."""
+        if self.device == "cpu":
+            return self.rates.matmul_flops_per_second
+        return None if self.accelerator is None else self.accelerator.peak_flops_per_second(precision)
+
+
+def accelerators() -> dict[str, Accelerator]:
+    """The table of published figures, by device name in lower case."""
+    text = files("stoker.planning").joinpath("accelerators.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    entries = [Accelerator.model_validate({name: value or None for name, value in row.items()}) for row in rows]
+    return {entry.device_name.casefold(): entry for entry in entries}
+
+
+def measure_machine(recipe: Recipe | None = None, vocabulary_size: int | None = None) -> Machine:
+    """Look at this machine and measure, in about a second, how fast it does a model's operations.
+
+    With a `recipe` the rates are those of its shapes, its precision and the threads one of its ranks
+    will have; without, those of a small fp32 model. Starts no process and leaves the thread count as
+    it was. Raises `BadInput` for what `measure_rates` cannot run.
+    """
+    work = Work.of(recipe, vocabulary_size or _DEFAULT_VOCABULARY)
+    if _wants_cuda(recipe):
+        return _cuda_machine(work)
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    cores = min(cores, len(os.sched_getaffinity(0)))
+    ranks = recipe.layout.world_size if recipe else 1
+    threads = (recipe.training.threads if recipe else None) or max(1, cores // ranks)
+    memory, available = _host_memory()
+    runtime = psutil.Process().memory_info().rss
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        rates = measure_rates(work, torch.device("cpu"))
+    finally:
+        torch.set_num_threads(before)
+    return Machine(
+        device="cpu",
+        name=_processor_name(),
+        devices=1,
+        cores=cores,
+        threads=threads,
+        memory_bytes=memory,
+        available_bytes=available,
+        runtime_bytes=runtime,
+        rates=rates,
+    )
+
+
+def _wants_cuda(recipe: Recipe | None) -> bool:
+    wanted = recipe.training.device if recipe else "auto"
+    return wanted != "cpu" and torch.cuda.is_available()
+
+
+def _cuda_machine(work: Work) -> Machine:
+    device = torch.device("cuda", torch.cuda.current_device())
+    available, memory = torch.cuda.mem_get_info(device)
+    name = torch.cuda.get_device_name(device)
+    return Machine(
+        device="cuda",
+        name=name,
+        devices=torch.cuda.device_count(),
+        cores=psutil.cpu_count(logical=False) or 1,
+        threads=torch.get_num_threads(),
+        memory_bytes=memory,
+        available_bytes=available,
+        runtime_bytes=0,
+        accelerator=accelerators().get(name.casefold()),
+        rates=measure_rates(work, device),
+    )
+
+
+def _host_memory() -> tuple[int, int]:
+    """Bytes of memory this process may use, in all and now: the machine's, or its control group's if less."""
+    memory = psutil.virtual_memory()
+    limit_file, used_file = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit_file.is_file() and used_file.is_file():
+        limit = limit_file.read_text().strip()
+        if limit.isdigit() and int(limit) < memory.total:
+            free = max(0, int(limit) - int(used_file.read_text()))
+            return int(limit), min(memory.available, free)
+    return memory.total, memory.available
+
+
+def _processor_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,114 @@
+"""What one training step computes: its matrix products, its attention, and the bytes its other passes move.
+
+Letters as in `stoker.model`. A matrix product is named by its rows, inner size and columns.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stoker.planning.activations import MicroBatch
+from stoker.recipe import Model
+
+DOCUMENTS_PER_SEQUENCE = 2
+"""What is assumed of packed text, whose lengths a plan does not know."""
+
+
+class Matmul(NamedTuple):
+    """[rows, inner] times [inner, columns]."""
+
+    rows: int
+    inner: int
+    columns: int
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, a multiply-add counting two."""
+        return 2 * self.rows * self.inner * self.columns
+
+
+def projection(rows: int, inputs: int, outputs: int) -> list[Matmul]:
+    """A linear layer's three products: its output, its input's gradient, its weight's gradient."""
+    return [Matmul(rows, inputs, outputs), Matmul(rows, outputs, inputs), Matmul(outputs, rows, inputs)]
+
+
+def block_matmuls(config: Model, tokens: int) -> list[Matmul]:
+    """The products of one block, forward and backward, over `tokens` tokens."""
+    size, inner = config.hidden_size, config.ffn_hidden_size
+    query, kv = config.heads * config.size_of_head, config.key_value_heads * config.size_of_head
+    widths = [(size, query), (size, kv), (size, kv), (query, size), (size, inner), (inner, size)]
+    if config.activation != "gelu":
+        widths.append((size, inner))
+    return [matmul for inputs, outputs in widths for matmul in projection(tokens, inputs, outputs)]
+
+
+def loss_matmuls(config: Model, pass_: MicroBatch) -> list[Matmul]:
+    """The products of one chunk of projection and cross-entropy."""
+    rows = min(pass_.loss_chunk, pass_.tokens)
+    return projection(rows, config.hidden_size, pass_.vocabulary_size)
+
+
+def attention_flops(config: Model, pass_: MicroBatch) -> float:
+    """Operations of one micro-batch's attention in one block, forward and backward.
+
+    Causal attention counts in full, as its rate does. Where packed documents are attended to one by
+    one, each sequence is taken to hold two of equal length: half of all pairs.
+    """
+    pairs = float(pass_.batch * pass_.length**2)
+    by_document = config.sliding_window is None and config.position != "alibi" and config.attention_softcap is None
+    if pass_.document_mask and by_document:
+        pairs /= DOCUMENTS_PER_SEQUENCE
+    return 12 * config.heads * config.size_of_head * pairs
+
+
+def block_bytes(config: Model, pass_: MicroBatch) -> int:
+    """Bytes that one block's passes over activations read and write, outside matrix products and attention.
+
+    Counted forward and backward: a pass reads its inputs and writes its output. Compiled blocks fuse
+    neighbouring passes, so that each tensor moves once where one region ends.
+    """
+    size, inner = config.hidden_size, config.ffn_hidden_size
+    heads = (config.heads + config.key_value_heads) * config.size_of_head
+    gated = config.activation != "gelu"
+    norms = 4 if config.norm_position == "both" else 2
+    compiled = pass_.compiled
+    moved = norms * _norm_elements(config, compiled)
+    if config.qk_norm != "none":
+        moved += heads * (6 if compiled else 14)
+    if config.position == "rope":
+        moved += heads * (4 if compiled else 22)
+    moved += 2 * size * (2 if compiled else 3)  # residual sums, and adding the two gradients of the stream
+    moved += (3 + 5 if compiled else 3 + 2 + 8) * inner if gated else (2 + 3) * inner
+    if not compiled:
+        # Gradients that arrive from several projections of one input are added.
+        moved += 3 * size * (2 + (1 if gated else 0))
+    if config.dropout:
+        moved += 2 * size * (4 if compiled else 9)
+    if pass_.casts and not compiled:
+        moved += 10 * size  # 16-bit copies of the projections' inputs, and their gradients' way back
+    if config.attention_softcap is not None:
+        moved += 26 * config.heads * pass_.length
+    return int(pass_.tokens * moved * _mean_width(pass_))
+
+
+def outside_bytes(config: Model, pass_: MicroBatch) -> int:
+    """Bytes that embedding and last norm move, forward and backward."""
+    return int(
+        pass_.tokens * (_norm_elements(config, compiled=False) + 6 * config.hidden_size) * _mean_width(pass_)
+    )
+
+
+def _norm_elements(config: Model, compiled: bool) -> float:
+    """Elements a norm moves per token: RMS norm is a chain of operations unless fused, layer norm one each way."""
+    return config.hidden_size * (6 if compiled else 14 if config.norm == "rms" else 8)
+
+
+def _mean_width(pass_: MicroBatch) -> float:
+    return (pass_.stream_width + pass_.compute_width) / 2
+
+
+def loss_bytes(config: Model, pass_: MicroBatch) -> int:
+    """Bytes that the passes over one chunk's logits move."""
+    rows = min(pass_.loss_chunk, pass_.tokens)
+    passes = 7 + (8 if config.logit_softcap is not None else 0) + (4 if pass_.compute_width == 2 else 0)
+    return passes * rows * pass_.vocabulary_size * 4

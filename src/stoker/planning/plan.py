@@ -1,0 +1,206 @@
+"""The plan: what a run will need and how long it will take, with the reasons, before it is started."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from stoker.errors import BadInput
+from stoker.layout import Layout
+from stoker.model import flops_per_token, parameter_count
+from stoker.planning.explanation import as_text, reasons_of, warnings_of
+from stoker.planning.machine import Machine
+from stoker.planning.memory import MemoryBytes, parameter_shapes, pass_of, peak_memory
+from stoker.planning.time import communication_seconds, compute_seconds, exposed_seconds, update_seconds
+from stoker.recipe import Recipe
+
+_GIB = 2**30
+_MARGIN = 1.1
+"""A run is refused when it needs this many times what is free: the account of memory is good to a tenth."""
+
+
+class PeakMemory(BaseModel):
+    """GiB on the rank that holds most, each category at its own highest; `total` at a step's highest moment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    buffers: float
+    """Copies and gathered weights, what the optimizer needs for a moment, and on a processor the libraries."""
+    total: float
+
+
+class StepSeconds(BaseModel):
+    """Seconds of one step: forward and backward, gradient communication that the step waits for, update."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    compute: float
+    dp: float
+    optimizer: float
+    total: float
+
+
+class Plan(BaseModel):
+    """What was predicted for a recipe on a machine."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    machine: str
+    layout: Layout
+    global_batch_size: int
+    """Sequences per step, at the largest batch of the ramp; the figures of a step are for this size."""
+    micro_batch_size: int
+    accumulation: int
+    sequence_length: int
+    steps: int
+    parameters: int
+    peak_memory_gib: PeakMemory
+    available_memory_gib: float
+    """Free memory that the ranks of this machine share (processor), or that each has (accelerator)."""
+    needed_memory_gib: float
+    """What all ranks that share `available_memory_gib` need of it together."""
+    step_seconds: StepSeconds
+    tokens_per_second: float
+    tokens_per_second_per_gpu: float
+    """Per rank."""
+    model_flops_per_step: float
+    """Of all ranks; a multiply-add is two, attention as if nothing were masked, recomputation not counted."""
+    mfu: float | None
+    """Model FLOPs over the peak of all ranks; None for an accelerator whose peak is not in the table."""
+    total_hours: float
+    """All steps, without evaluation and checkpoints."""
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def explain(self) -> str:
+        """Why the figures are what they are, a line each."""
+        return "\n".join(self.reasons)
+
+    def __str__(self) -> str:
+        return as_text(self.model_dump(), str(self.layout))
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A stretch of steps with one batch size."""
+
+    first_step: int
+    steps: int
+    global_batch_size: int
+
+
+def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
+    """Predict memory and time of training `recipe` on `machine`.
+
+    Ranks are taken to be alike. A recipe that does not fit is planned all the same, with a warning that
+    says what would fit; `require_fits` refuses it.
+    """
+    stages = list(_stages(recipe))
+    seconds = [_step_seconds(recipe, vocabulary_size, stage.first_step, machine) for stage in stages]
+    total_seconds = sum(stage.steps * one.total for stage, one in zip(stages, seconds, strict=True))
+    largest = max(range(len(stages)), key=lambda i: stages[i].global_batch_size)
+    stage, step_seconds = stages[largest], seconds[largest]
+    memory = max((_memory(recipe, vocabulary_size, s.first_step, machine) for s in stages), key=lambda m: m.total)
+    training, ranks = recipe.training, recipe.layout.world_size
+    tokens = stage.global_batch_size * training.sequence_length
+    flops = float(flops_per_token(recipe.model, vocabulary_size, training.sequence_length).full * tokens)
+    peak = machine.peak_flops_per_second(training.precision)
+    needed = (memory.total + machine.runtime_bytes) * machine.ranks_here(ranks)
+    fitting = None
+    if needed > machine.available_bytes:
+        fitting = what_fits(recipe, vocabulary_size, machine)
+    return Plan(
+        machine=machine.name,
+        layout=recipe.layout,
+        global_batch_size=stage.global_batch_size,
+        micro_batch_size=recipe.micro_batch_size_at(stage.first_step),
+        accumulation=recipe.accumulation_at(stage.first_step),
+        sequence_length=training.sequence_length,
+        steps=training.steps,
+        parameters=parameter_count(recipe.model, vocabulary_size, training.sequence_length).total,
+        peak_memory_gib=_in_gib(memory, machine.runtime_bytes),
+        available_memory_gib=machine.available_bytes / _GIB,
+        needed_memory_gib=needed / _GIB,
+        step_seconds=step_seconds,
+        tokens_per_second=tokens / step_seconds.total,
+        tokens_per_second_per_gpu=tokens / step_seconds.total / ranks,
+        model_flops_per_step=flops,
+        mfu=None if peak is None else flops / step_seconds.total / (peak * ranks),
+        total_hours=total_seconds / 3600,
+        reasons=reasons_of(recipe, vocabulary_size, stage.global_batch_size, machine, memory),
+        warnings=warnings_of(recipe, machine, needed, fitting),
+    )
+
+
+def require_fits(plan: Plan, machine: Machine) -> None:
+    """Raise `BadInput`, with what would fit, when `plan` needs clearly more memory than is free on `machine`."""
+    available = machine.available_bytes / _GIB
+    if plan.needed_memory_gib <= available * _MARGIN:
+        return
+    remedy = next((line for line in plan.warnings if line.startswith("needs ")), "")
+    raise BadInput(
+        f"this run would not fit: it needs {plan.needed_memory_gib:.1f} GiB, but {machine.name} has "
+        f"{available:.1f} GiB free. {remedy.partition('; ')[2] or 'Use a smaller model or batch.'}"
+    )
+
+
+def what_fits(recipe: Recipe, vocabulary_size: int, machine: Machine) -> str | None:
+    """The nearest change of micro-batch or layout with which `recipe` fits; None when none does."""
+    training = recipe.training
+    per_rank = recipe.layout.sequences_per_rank(training.global_batch_size)
+    current = recipe.micro_batch_size_at(1)
+    divisors = [size for size in range(current - 1, 0, -1) if per_rank % size == 0]
+    trials = [(f"training.micro_batch_size={size}", recipe.layout, size) for size in divisors]
+    ranks = recipe.layout.world_size
+    for shards in range(2 * recipe.layout.dp_shard, ranks + 1):
+        if ranks % shards == 0 and shards % recipe.layout.dp_shard == 0:
+            layout = Layout(dp_replicate=ranks // shards, dp_shard=shards)
+            text = f"layout.dp_shard={shards} layout.dp_replicate={ranks // shards}"
+            trials += [(f"{text} training.micro_batch_size={size}", layout, size) for size in (current, *divisors)]
+    for text, layout, size in trials:
+        trial = recipe.model_copy(update={"layout": layout})
+        memory = peak_memory(trial, vocabulary_size, size, per_rank // size, machine.device)
+        if (memory.total + machine.runtime_bytes) * machine.ranks_here(ranks) <= machine.available_bytes:
+            return text
+    return None
+
+
+def _stages(recipe: Recipe) -> Iterator[_Stage]:
+    training = recipe.training
+    firsts = [1, *(ramp.step for ramp in training.batch_ramp if ramp.step <= training.steps)]
+    for first, following in zip(firsts, [*firsts[1:], training.steps + 1], strict=True):
+        yield _Stage(first, following - first, training.batch_size_at(first))
+
+
+def _memory(recipe: Recipe, vocabulary_size: int, step: int, machine: Machine) -> MemoryBytes:
+    micro, accumulation = recipe.micro_batch_size_at(step), recipe.accumulation_at(step)
+    return peak_memory(recipe, vocabulary_size, micro, accumulation, machine.device)
+
+
+def _step_seconds(recipe: Recipe, vocabulary_size: int, step: int, machine: Machine) -> StepSeconds:
+    micro, accumulation = recipe.micro_batch_size_at(step), recipe.accumulation_at(step)
+    ranks, here = recipe.layout.world_size, machine.ranks_here(recipe.layout.world_size)
+    shapes = parameter_shapes(recipe.model, vocabulary_size, recipe.training.sequence_length)
+    pass_ = pass_of(recipe, vocabulary_size, micro, machine.device)
+    compute = accumulation * compute_seconds(recipe.model, pass_, machine, here).total
+    if machine.device == "cpu":
+        compute *= max(1.0, machine.threads * here / machine.cores)
+    communication = communication_seconds(recipe, shapes, machine, accumulation)
+    exposed = exposed_seconds(communication, compute, machine, ranks)
+    update = update_seconds(recipe, shapes, machine, here)
+    return StepSeconds(compute=compute, dp=exposed, optimizer=update, total=compute + exposed + update)
+
+
+def _in_gib(memory: MemoryBytes, runtime: int) -> PeakMemory:
+    figures = {name: getattr(memory, name) / _GIB for name in PeakMemory.model_fields}
+    figures["buffers"] += runtime / _GIB
+    figures["total"] += runtime / _GIB
+    assert all(math.isfinite(value) for value in figures.values())
+    return PeakMemory(**figures)
