@@ -1,0 +1,1 @@
+"""Export to Hugging Face transformers: the folder other tools load, checked against the model it came from."""
