@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,13 @@ class MainJobOutcome:
 
     def as_text(self) -> str:
         """For people: what there is now, and what to try next."""
+        run = shlex.quote(str(self.run.path))
         return (
             f"report      {self.report}\n"
             f"checkpoint  {self.checkpoint}\n"
-            f"try next    stoker eval {self.run.path}\n"
-            f"            stoker data show {self.run.path} --step {self.steps}\n"
-            f"            stoker export {self.run.path}\n"
+            f"try next    stoker eval {run}\n"
+            f"            stoker data show {run} --step {self.steps}\n"
+            f"            stoker export {run}\n"
         )
 
 

@@ -26,7 +26,7 @@ class BatchSize:
 
     def __str__(self) -> str:
         return (
-            f"{self.sequences:,} sequences = {self.ranks} ranks × {self.accumulation} accumulated × "
+            f"{self.sequences:,} sequences = {self.ranks} {'rank' if self.ranks == 1 else 'ranks'} × {self.accumulation} accumulated × "
             f"{self.micro_batch_size} at a time; {self.tokens:,} tokens a step"
         )
 
