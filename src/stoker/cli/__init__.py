@@ -5,10 +5,23 @@ What a verb needs is imported inside it, so that `stoker --help` and the recipe 
 
 from __future__ import annotations
 
-from stoker.cli import data, job, recipe, runs
 from stoker.cli.application import application, main
+from stoker.cli.data import verbs as data_verbs
+from stoker.cli.job import plan, prepare, run, train
+from stoker.cli.recipe import verbs as recipe_verbs
+from stoker.cli.runs import evaluate, export, report
 
-application.add_typer(recipe.verbs, name="recipe")
-application.add_typer(data.verbs, name="data")
+for name, verb in {
+    "run": run,
+    "prepare": prepare,
+    "plan": plan,
+    "train": train,
+    "eval": evaluate,
+    "report": report,
+    "export": export,
+}.items():
+    application.command(name)(verb)
+application.add_typer(recipe_verbs, name="recipe")
+application.add_typer(data_verbs, name="data")
 
-__all__ = ["application", "data", "job", "main", "recipe", "runs"]
+__all__ = ["application", "main"]

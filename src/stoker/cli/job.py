@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from stoker.cli.application import application
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunFolder, load
 from stoker.console import print_json, print_result, progress_for
 
 
-@application.command()
 def run(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, json: AsJson = False) -> None:
     """The main job: prepare the text, plan, train, evaluate and write the report.
 
@@ -22,7 +20,6 @@ def run(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, 
     print_json(outcome.as_json()) if json else print_result(outcome.as_text())
 
 
-@application.command()
 def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) -> None:
     """Turn raw text into token shards, with a ledger of every document.
 
@@ -39,7 +36,6 @@ def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = Fals
         print_result(corpus_table(corpus))
 
 
-@application.command()
 def plan(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) -> None:
     """Predict memory and time of a run on this machine before it is started.
 
@@ -52,7 +48,6 @@ def plan(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) 
     print_json(outcome.model_dump(mode="json")) if json else print_result(str(outcome))
 
 
-@application.command()
 def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, json: AsJson = False) -> None:
     """Train, from the newest checkpoint if there is one.
 

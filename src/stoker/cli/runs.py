@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli.application import application
 from stoker.cli.arguments import AsJson, RunPath, Step, existing_run
 from stoker.console import print_json, print_result, progress_for, table
 
 
-@application.command("eval")
 def evaluate(
     run: RunPath,
     step: Step = None,
@@ -42,7 +40,6 @@ def evaluate(
         print_result(f"nothing held out: {', '.join(evaluation.without_held_out)} (data.held_out)")
 
 
-@application.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs; several are compared.")],
     output: Annotated[
@@ -62,7 +59,6 @@ def report(
     print_json({"report": str(page)}) if json else print_result(f"report: {page}")
 
 
-@application.command()
 def export(
     run: RunPath,
     folder: Annotated[

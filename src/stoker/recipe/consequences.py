@@ -25,8 +25,9 @@ class BatchSize:
     """Tokens in the global batch."""
 
     def __str__(self) -> str:
+        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
         return (
-            f"{self.sequences:,} sequences = {self.ranks} {'rank' if self.ranks == 1 else 'ranks'} × {self.accumulation} accumulated × "
+            f"{self.sequences:,} sequences = {ranks} × {self.accumulation} accumulated × "
             f"{self.micro_batch_size} at a time; {self.tokens:,} tokens a step"
         )
 
