@@ -110,7 +110,7 @@ class _Block:
         return kept + inner * self.config.ffn_hidden_size * self.pass_.compute_width + self._after_branch()
 
     def transient(self) -> float:
-        """Most that backward holds besides, given that it lets go of what was kept as it passes."""
+        """Most that a pass holds besides: backward lets go of what was kept, forward has not kept all of it yet."""
         stream, compute = self.pass_.stream_width, self.pass_.compute_width
         gated = self.config.activation != "gelu"
         feed_forward = 2 * self.config.hidden_size * stream
@@ -118,13 +118,14 @@ class _Block:
         attention = 4 * self.config.hidden_size * stream - self.feed_forward()
         if self.config.attention_softcap is not None:
             attention += self.config.heads * self.pass_.length * 4
+            attention += _dense_mask_elements(self.config, self.pass_) * stream / self.pass_.tokens
         return max(feed_forward, attention)
 
     def norm(self, input_width: int) -> float:
         """A norm over the hidden size, whose input has elements of `input_width` bytes."""
         if self.config.norm == "rms":
             return self._rms_norm(self.config.hidden_size, 1, input_width)
-        return self.config.hidden_size * self.pass_.stream_width + 2 * self.pass_.stream_width
+        return self.config.hidden_size * input_width + 2 * self.pass_.stream_width
 
     def _rms_norm(self, size: int, groups: int, input_width: int) -> float:
         if self.pass_.compiled:
@@ -152,15 +153,18 @@ class _Block:
 
 
 def _mask_bytes(config: Model, pass_: MicroBatch) -> int:
-    """One mask tensor as attention is given it. Documents alone need none: each is attended to by itself."""
+    """The mask tensor that attention keeps; a soft-cap adds it to the logits and does not need it again."""
+    return 0 if config.attention_softcap is not None else _dense_mask_elements(config, pass_) * pass_.compute_width
+
+
+def _dense_mask_elements(config: Model, pass_: MicroBatch) -> int:
+    """Elements of a mask that is a tensor. Documents alone need none: each is attended to by itself."""
     window = config.sliding_window is not None and config.sliding_window < pass_.length
-    alibi = config.position == "alibi"
-    if not alibi and not (window and pass_.dense_masks):
+    alibi, capped = config.position == "alibi", config.attention_softcap is not None
+    if not alibi and not (pass_.dense_masks and (window or (capped and pass_.document_mask))):
         return 0
-    if config.attention_softcap is not None:
-        return 0  # added to the logits, and not needed again
     rows = pass_.batch if pass_.document_mask else 1
-    return rows * (config.heads if alibi else 1) * pass_.length**2 * pass_.compute_width
+    return rows * (config.heads if alibi else 1) * pass_.length**2
 
 
 def _outside(config: Model, pass_: MicroBatch, block: _Block) -> int:
@@ -178,12 +182,12 @@ def _loss_transient(config: Model, pass_: MicroBatch) -> int:
     """Bytes of projection and cross-entropy at their highest, the head's finished gradient not counted."""
     rows, vocabulary, size = min(pass_.loss_chunk, pass_.tokens), pass_.vocabulary_size, config.hidden_size
     held = 2 * pass_.tokens * size * pass_.stream_width  # the last hidden states, and their gradient
-    logits = 2 * rows * vocabulary * 4  # and their logarithmic softmax, which becomes their gradient in place
-    if config.logit_softcap is not None:
-        logits += rows * vocabulary * 4
+    held += vocabulary * size * (4 - pass_.stream_width)  # the weight's gradient is summed in fp32
+    one = rows * vocabulary  # logits of a chunk; their gradient takes their place
+    logits = one * (8 if config.logit_softcap is not None else 4)
     if pass_.compute_width == 4:
         return held + logits
-    logits += rows * vocabulary * 2
-    product = rows * vocabulary * 2 + vocabulary * size * 2  # added to the fp32 sum, chunk by chunk
+    logits += 2 * one * 2  # as the product gives them, and their gradient as the next product takes it
+    product = 2 * one * 2 + vocabulary * size * 2  # added to the fp32 sum, chunk by chunk
     weight = vocabulary * size * 2 if pass_.casts else 0  # in 16 bits
     return held + weight + max(logits, product)

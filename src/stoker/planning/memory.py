@@ -116,8 +116,14 @@ def peak_memory(
         optimizer=optimizer,
         activations=forward + max(kept.loss_transient, kept.block_transient),
         buffers=max(casts + gathered, updating),
-        total=parameters + optimizer + highest,
+        total=max(parameters + optimizer + highest, _building_bytes(shapes, parameters, width)),
     )
+
+
+def _building_bytes(shapes: Shapes, held: int, width: int) -> int:
+    """Before the first step: every rank builds the whole fp32 model, then keeps its shards in their own type."""
+    whole = 4 * sum(math.prod(shape) for shape in shapes.values())
+    return whole if held == whole else whole + (held if width == 4 else whole // 2)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,218 @@
+"""The account of memory, against the bytes that real models, optimizers and passes hold."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+from torch.profiler import ProfilerActivity, profile
+
+from stoker.layout import Layout
+from stoker.model import Decoder, initialise
+from stoker.model import loss as model_loss
+from stoker.parallel import apply, join_world, single_process_world
+from stoker.planning import memory as planned_memory
+from stoker.planning.memory import parameter_shapes, peak_memory, rows_per_rank
+from stoker.recipe import Recipe
+from stoker.training.optimizer import build_optimizer
+from stoker.training.precision import autocast, parameter_dtype
+from tests.distributed import run_ranks
+
+CPU = torch.device("cpu")
+OPTIMIZERS = ["adamw", "muon", "adafactor", "lion"]
+PRECISIONS = ["fp32", "bf16", "fp16", "pure_bf16"]
+
+
+def recipe_of(model: dict[str, Any], layout: dict[str, int] | None = None, **training: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "planned",
+            "data": {"sources": [{"name": "none", "paths": ["none"]}]},
+            "model": model,
+            "layout": layout or {},
+            "training": {"steps": 10, "sequence_length": 32, "global_batch_size": 4, "compile": False, **training},
+        }
+    )
+
+
+def drawn_recipe(seed: int) -> tuple[Recipe, int]:
+    """A recipe and a vocabulary size."""
+    draw = random.Random(seed)
+    head_size, heads = draw.choice([16, 32]), draw.choice([2, 4, 6])
+    batch = draw.choice([2, 4])
+    model = {
+        "hidden_size": draw.choice([heads * head_size, heads * head_size + 16]),
+        "head_size": head_size,
+        "layers": draw.choice([1, 2, 4]),
+        "heads": heads,
+        "kv_heads": draw.choice([count for count in (1, 2, heads) if heads % count == 0]),
+        "ffn_hidden_size": draw.choice([96, 160, 384]),
+        "activation": draw.choice(["swiglu", "geglu", "gelu"]),
+        "norm": draw.choice(["rms", "layer"]),
+        "norm_position": draw.choice(["pre", "post", "both"]),
+        "qk_norm": draw.choice(["none", "none", "head", "full"]),
+        "position": draw.choice(["rope", "rope", "alibi", "learned"]),
+        "sliding_window": draw.choice([None, None, 32]),
+        "attention_bias": draw.random() < 0.3,
+        "ffn_bias": draw.random() < 0.3,
+        "attention_softcap": draw.choice([None, None, None, 30.0]),
+        "logit_softcap": draw.choice([None, None, 20.0]),
+        "tie_embeddings": draw.random() < 0.4,
+        "z_loss": draw.choice([0.0, 1e-4]),
+        "dropout": draw.choice([0.0, 0.0, 0.1]),
+    }
+    training = {
+        "sequence_length": draw.choice([128, 256]),
+        "global_batch_size": batch,
+        "micro_batch_size": batch,
+        "precision": draw.choice(["fp32", "fp32", *PRECISIONS[1:]]),
+        "document_mask": draw.random() < 0.5,
+    }
+    return recipe_of(model, **training), draw.choice([128, 512, 3000])
+
+
+def peak_bytes(function: Any) -> int:
+    """Most bytes that `function` holds at once beyond what it found, by every allocation torch makes."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as recorded:
+        function()
+    assert recorded.profiler is not None
+    events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
+    assert events, "the profiler recorded no allocation"
+    held = highest = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        highest = max(highest, held)
+    return highest
+
+
+def forward_and_backward(recipe: Recipe, vocabulary_size: int) -> int:
+    """Peak bytes of one real micro-batch, gradients counted."""
+    training = recipe.training
+    B, L = training.global_batch_size, training.sequence_length
+    model = Decoder(recipe.model, vocabulary_size, L)
+    initialise(model, recipe.model, 0)
+    model.to(parameter_dtype(training.precision)).train()
+    tokens = torch.randint(0, vocabulary_size, (B, L + 1), generator=torch.Generator().manual_seed(0))
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    documents = (torch.arange(L) > L // 3).int().expand(B, L).contiguous() if training.document_mask else None
+
+    def step() -> None:
+        with autocast(training.precision, CPU):
+            losses = model(inputs, targets, documents=documents, loss_scale=1 / (B * L))
+        losses.loss_sum.backward()
+
+    step()
+    model.zero_grad(set_to_none=True)
+    return peak_bytes(step)
+
+
+@pytest.mark.parametrize("seed", range(32))
+def test_activations_are_within_a_tenth_of_what_a_pass_holds(seed: int) -> None:
+    recipe, vocabulary_size = drawn_recipe(seed)
+    planned = peak_memory(recipe, vocabulary_size, recipe.training.global_batch_size, 1, "cpu")
+    predicted = planned.total - planned.parameters - planned.optimizer
+    assert predicted == pytest.approx(forward_and_backward(recipe, vocabulary_size), rel=0.1)
+
+
+def test_logits_are_cut_as_the_model_cuts_them() -> None:
+    assert planned_memory._LOSS_CHUNK_BYTES == model_loss._CHUNK_BYTES
+    assert planned_memory._FEWEST_LOSS_TOKENS == model_loss._FEWEST_TOKENS
+
+
+UNEVEN = {"hidden_size": 40, "layers": 2, "heads": 5, "kv_heads": 1, "ffn_hidden_size": 99, "attention_bias": True}
+"""Rows that two ranks cannot share evenly."""
+
+
+def held_bytes(recipe: Recipe, vocabulary_size: int, rank: int, store: Any) -> dict[str, int]:
+    """Bytes of parameters, gradients and optimizer state that a rank holds after one step."""
+    training = recipe.training
+
+    def size(tensor: torch.Tensor) -> int:
+        part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        return part.numel() * part.element_size()
+
+    with join_world(recipe.layout, rank, CPU, store, 60) if store else _alone() as world:
+        model = Decoder(recipe.model, vocabulary_size, training.sequence_length)
+        initialise(model, recipe.model, 0)
+        model.to(parameter_dtype(training.precision))
+        parallel = apply(model, model.blocks, world)
+        optimizer = build_optimizer(model, training)
+        tokens = torch.randint(0, vocabulary_size, (2, training.sequence_length))
+        with autocast(training.precision, CPU):
+            losses = parallel.training(tokens, tokens)
+        losses.loss_sum.backward()
+        gradients = sum(size(p.grad) for p in model.parameters() if p.grad is not None)
+        optimizer.step()
+        return {
+            "parameters": sum(size(p) for p in model.parameters()),
+            "gradients": gradients,
+            "optimizer": sum(
+                size(value)
+                for state in optimizer.state.values()
+                for value in state.values()
+                if torch.is_tensor(value)
+            ),
+        }
+
+
+def _alone() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext(single_process_world(CPU))
+
+
+def planned_bytes(recipe: Recipe, vocabulary_size: int) -> dict[str, int]:
+    planned = peak_memory(recipe, vocabulary_size, 2, 1, "cpu")
+    return {name: getattr(planned, name) for name in ("parameters", "gradients", "optimizer")}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_parameters_gradients_and_optimizer_state_are_exact(optimizer: str, precision: str, tied: bool) -> None:
+    recipe = recipe_of({**UNEVEN, "tie_embeddings": tied}, optimizer={"name": optimizer}, precision=precision)
+    assert planned_bytes(recipe, 301) == held_bytes(recipe, 301, 0, None)
+
+
+def _held_on_rank(rank: int, ranks: int, store: Any, recipe: Recipe) -> dict[str, int]:
+    return held_bytes(recipe, 301, rank, store)
+
+
+@pytest.mark.parametrize(
+    "layout", [{"dp_shard": 2}, {"dp_shard": 3}, {"dp_replicate": 2}, {"dp_replicate": 2, "dp_shard": 2}], ids=str
+)
+@pytest.mark.parametrize(
+    ("optimizer", "precision"), [("adamw", "fp32"), ("muon", "pure_bf16"), ("adafactor", "bf16")]
+)
+def test_sharded_state_is_exact_when_rows_do_not_divide(
+    layout: dict[str, int], optimizer: str, precision: str
+) -> None:
+    recipe = recipe_of(UNEVEN, layout, optimizer={"name": optimizer}, precision=precision, global_batch_size=12)
+    held = run_ranks(_held_on_rank, recipe.layout.world_size, recipe)
+    assert planned_bytes(recipe, 301) == held[0]
+    assert all(rank["parameters"] <= held[0]["parameters"] for rank in held)
+
+
+def test_shards_are_rounded_up_to_whole_rows() -> None:
+    assert [rows_per_rank(7, ranks) for ranks in (1, 2, 3, 7, 8)] == [7, 4, 3, 1, 1]
+
+
+def test_shapes_are_the_models_own() -> None:
+    recipe = recipe_of({**UNEVEN, "position": "learned"})
+    model = Decoder(recipe.model, 301, 32)
+    assert parameter_shapes(recipe.model, 301, 32) == {n: tuple(p.shape) for n, p in model.named_parameters()}
+
+
+def test_memory_falls_with_sharding_and_rises_with_the_micro_batch() -> None:
+    def total(micro: int, **layout: int) -> int:
+        recipe = recipe_of(UNEVEN, layout, global_batch_size=8)
+        return peak_memory(recipe, 301, micro, 1, "cpu").total
+
+    assert total(1) < total(2) < total(4)
+    sharded = peak_memory(recipe_of(UNEVEN, {"dp_shard": 4}), 301, 1, 1, "cpu")
+    whole = peak_memory(recipe_of(UNEVEN), 301, 1, 1, "cpu")
+    assert sharded.optimizer < 0.3 * whole.optimizer
+    assert Layout(dp_shard=4).world_size == 4
