@@ -36,3 +36,9 @@ def test_all_orders_of_three_are_about_equally_likely() -> None:
 def test_neighbours_are_scattered() -> None:
     steps = np.diff(permuted(3, 10**6, np.arange(10**5)))
     assert (np.abs(steps) < 1000).mean() < 0.01
+
+
+@pytest.mark.parametrize("place", [-1, 10])
+def test_a_place_outside_is_refused(place: int) -> None:
+    with pytest.raises(ValueError, match="of a permutation of 10"):
+        permuted(0, 10, np.array([3, place]))

@@ -45,7 +45,10 @@ def permuted(key: int, size: int, places: npt.NDArray[np.int64]) -> npt.NDArray[
     Costs the same however large `size` is (below 2^62): nothing is made but the images asked for. A
     Feistel network permutes the smallest square that covers `size`; the few images that fall outside
     are sent through it again until they fall inside (cycle walking, Black & Rogaway 2002).
+    Raises `ValueError` for a place outside.
     """
+    if places.size and not 0 <= places.min() <= places.max() < size:
+        raise ValueError(f"places {places.min()} to {places.max()} of a permutation of {size}")
     side = math.isqrt(size - 1) + 1
     images = _feistel(key, side, places.astype(np.uint64))
     while (outside := images >= np.uint64(size)).any():
