@@ -344,3 +344,12 @@ def test_the_manifest_tells_the_shards_and_holds_no_path_or_time_of_this_machine
         assert sha256_of_file(corpus.folder / shard["file"]) == shard["sha256"]
     assert json.loads((corpus.folder / "timings.json").read_text())["seconds"]["tokenise"] >= 0
     assert not [path for path in corpus.folder.parent.iterdir() if path.name.startswith(".work")]
+
+
+def test_a_corpus_folder_that_lost_its_manifest_is_made_again(tmp_path: Path) -> None:
+    write_text_files(tmp_path / "text")
+    loaded = small_recipe(tmp_path)
+    corpus = prepare(loaded, Silent())
+    before = folder_bytes(corpus.folder)
+    (corpus.folder / "manifest.json").unlink()
+    assert folder_bytes(prepare(loaded, Silent()).folder) == before

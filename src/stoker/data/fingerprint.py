@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stoker.data.corpus import FORMAT
 from stoker.data.reading.files import InputFile, list_files
 from stoker.durable_files import sha256_of_file, write_text
 from stoker.errors import BadInput
@@ -17,8 +18,8 @@ from stoker.progress import Progress
 from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 
-FORMAT = 1
-"""Of a prepared corpus; raised when anything about its bytes changes."""
+RULES = 1
+"""Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
 HASHES_FILE = ".hashes.json"
 _SETTLED_SECONDS = 2.0
 """A file changed this recently may change again within the clock's tick: its hash is not remembered."""
@@ -48,7 +49,7 @@ def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Input
     identity = [[source.name, [[file.name, digests[str(file.path)]] for file in files]] for source, files in listed]
     sized = [(source, [(file, hashes.stamps[str(file.path)][0]) for file in files]) for source, files in listed]
     settings = _settings(data, loaded.recipe.tokenizer, loaded)
-    content = json.dumps([FORMAT, settings, identity], ensure_ascii=False, sort_keys=True)
+    content = json.dumps([FORMAT, RULES, settings, identity], ensure_ascii=False, sort_keys=True)
     fingerprint = hashlib.sha256(content.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
     return Inputs(sized, hashes.stamps, fingerprint)
 

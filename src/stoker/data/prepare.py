@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import stoker
-from stoker.data.corpus import MANIFEST, Corpus
-from stoker.data.fingerprint import FORMAT, Inputs, changed_files, take_inputs
+from stoker.data.corpus import FORMAT, MANIFEST, Corpus
+from stoker.data.fingerprint import Inputs, changed_files, take_inputs
 from stoker.data.ledger import Ledger
 from stoker.data.licences import licence_of
 from stoker.data.reading.units import Unit, plan_units
@@ -65,6 +65,7 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     if not (final / MANIFEST).is_file():
         with locked_folder(loaded.prepared_folder, lock, "preparing a corpus"):
             if not (final / MANIFEST).is_file():  # another process may just have finished it
+                shutil.rmtree(final, ignore_errors=True)  # a corpus without its manifest is no corpus
                 preparation.run(final)
     elif preparation.work.exists():  # killed between publishing and sweeping, or doing so just now
         with suppress(BadInput), locked_folder(loaded.prepared_folder, lock, "sweeping"):
