@@ -15,10 +15,7 @@ import yaml
 
 from stoker.counter_random import draw_u64, key_of
 
-_WORDS = (
-    "river stone lantern orchard winter letter garden window morning harbour silver thunder paper "
-    "basket candle meadow bridge copper whistle velvet anchor pebble kitchen journey story mountain"
-).split()
+_WORDS = ["river", "stone", "lantern", "orchard", "winter", "letter", "garden", "window", "morning", "harbour", "silver", "thunder", "paper", "basket", "candle", "meadow", "bridge", "copper", "whistle", "velvet", "anchor", "pebble", "kitchen", "journey", "story", "mountain"]
 _CHINESE = "山水花鸟风月星河春夏秋冬东西南北书画琴棋江湖天地人间灯火茶酒"
 
 
@@ -45,11 +42,15 @@ def write_corpus(folder: Path, documents: int = 60) -> None:
     for i in range(documents):
         names = [_WORDS[d] for d in _draws("code", i, count=12, below=len(_WORDS))]
         body = "\n".join(f"    {name}_{j} = {name}({j}) + {i}" for j, name in enumerate(names))
-        (code / f"module_{i:03d}.py").write_text(f"def function_{i}({names[0]}):\n{body}\n    return {names[1]}_1\n")
+        (code / f"module_{i:03d}.py").write_text(
+            f"def function_{i}({names[0]}):\n{body}\n    return {names[1]}_1\n"
+        )
     mathematics = []
     for i in range(documents):
         terms = _draws("mathematics", i, count=30, below=97)
-        mathematics.append(" ".join(f"$x_{{{j}}}^{{{t}}} + {t}y \\le \\frac{{{t}}}{{{j + 1}}}$;" for j, t in enumerate(terms)))
+        mathematics.append(
+            " ".join(f"$x_{{{j}}}^{{{t}}} + {t}y \\le \\frac{{{t}}}{{{j + 1}}}$;" for j, t in enumerate(terms))
+        )
     (folder / "mathematics.txt").write_text("\n\n".join(mathematics))
 
 

@@ -100,4 +100,6 @@ def test_sigterm_saves_and_the_same_command_goes_on(undisturbed: tuple[Path, flo
     assert process.returncode in (143, 0), error
     result = stoker("train", recipe)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert _weights(RunDirectory(tmp_path / "runs" / "small")) == _weights(RunDirectory(reference / "runs" / "small"))
+    assert _weights(RunDirectory(tmp_path / "runs" / "small")) == _weights(
+        RunDirectory(reference / "runs" / "small")
+    )
