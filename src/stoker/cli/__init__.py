@@ -5,13 +5,15 @@ What a verb needs is imported inside it, so that `stoker --help` and the recipe 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stoker.cli.application import application, main
 from stoker.cli.data import verbs as data_verbs
 from stoker.cli.job import plan, prepare, run, train
 from stoker.cli.recipe import verbs as recipe_verbs
 from stoker.cli.runs import evaluate, export, report
 
-for name, verb in {
+_VERBS: dict[str, Callable[..., None]] = {
     "run": run,
     "prepare": prepare,
     "plan": plan,
@@ -19,7 +21,9 @@ for name, verb in {
     "eval": evaluate,
     "report": report,
     "export": export,
-}.items():
+}
+
+for name, verb in _VERBS.items():
     application.command(name)(verb)
 application.add_typer(recipe_verbs, name="recipe")
 application.add_typer(data_verbs, name="data")
