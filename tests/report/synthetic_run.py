@@ -286,7 +286,7 @@ _PLAN = {
         "activations": 1.05,
         "buffers": 0.31,
         "total": 1.8,
-    },  # fmt: skip
+    },
     "step_seconds": {
         "compute": 0.9,
         "tp": 0.0,
@@ -296,7 +296,7 @@ _PLAN = {
         "pp_bubble": 0.0,
         "optimizer": 0.05,
         "total": 1.02,
-    },  # fmt: skip
+    },
     "tokens_per_second_per_gpu": 16_060.0,
     "mfu": 0.62,
 }

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from stoker.model.masks import AttentionMask
+from stoker.model.document_attention import document_attention
+from stoker.model.masks import AttentionMask, PackedDocuments
 from stoker.model.normalisation import build_norm
 from stoker.model.position import Rotary, rotate
 from stoker.recipe import Model
@@ -47,22 +48,24 @@ class Attention(nn.Module):
             q, k = rotate(q, rotary), rotate(k, rotary)
         # Under autocast the norms give fp32 back; attention needs one dtype.
         q, k = q.to(v.dtype), k.to(v.dtype)
-        mixed_BHLK = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, self.softcap)
-        return self.output(mixed_BHLK.transpose(1, 2).reshape(B, L, -1))  # type: ignore[no-any-return]
+        mixed_BLHK = attend(q, k, v, mask, self.softcap)
+        return self.output(mixed_BLHK.reshape(B, L, -1))  # type: ignore[no-any-return]
 
 
-def attend(q_BHLK: Tensor, k_BGLK: Tensor, v_BGLK: Tensor, mask: AttentionMask, softcap: float | None) -> Tensor:
-    """Softmax attention scaled by 1/sqrt(K): [B, H, L, K]; query head h reads key head h // (H / G)."""
-    grouped = q_BHLK.shape[1] != k_BGLK.shape[1]
+def attend(q_BLHK: Tensor, k_BLGK: Tensor, v_BLGK: Tensor, mask: AttentionMask, softcap: float | None) -> Tensor:
+    """Softmax attention scaled by 1/sqrt(K): [B, L, H, K]; query head h reads key head h // (H / G)."""
+    if isinstance(mask, PackedDocuments):
+        return document_attention(q_BLHK, k_BLGK, v_BLGK, mask.starts)
+    q, k, v = q_BLHK.transpose(1, 2), k_BLGK.transpose(1, 2), v_BLGK.transpose(1, 2)
+    grouped = q.shape[1] != k.shape[1]
     if isinstance(mask, BlockMask):
-        return _attend_by_blocks(q_BHLK, k_BGLK, v_BGLK, mask, softcap, grouped)
-    if softcap is not None:
-        return _attend_plainly(q_BHLK, k_BGLK, v_BGLK, mask, softcap)
-    if mask is not None:
-        mask = mask.to(q_BHLK.dtype)
-    return F.scaled_dot_product_attention(
-        q_BHLK, k_BGLK, v_BGLK, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
-    )
+        mixed = _attend_by_blocks(q, k, v, mask, softcap, grouped)
+    elif softcap is not None:
+        mixed = _attend_plainly(q, k, v, mask, softcap)
+    else:
+        dense = None if mask is None else mask.to(q.dtype)
+        mixed = F.scaled_dot_product_attention(q, k, v, dense, is_causal=mask is None, enable_gqa=grouped)
+    return mixed.transpose(1, 2)
 
 
 def _attend_plainly(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, softcap: float) -> Tensor:

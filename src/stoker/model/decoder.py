@@ -157,6 +157,7 @@ class Decoder(nn.Module):
             L,
             self.config.sliding_window,
             self.config.heads if self.config.position == "alibi" else None,
+            self.config.attention_softcap is not None,
             tokens.device,
             x_BLD.dtype,
         )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 IGNORED = -100
 _CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 128 * 2**20}
+_FEWEST_TOKENS = 128  # every chunk passes over the whole gradient of the weight
 
 
 class TokenLosses(NamedTuple):
@@ -48,7 +49,7 @@ def chunked_cross_entropy(
     """
     V, D = weight.shape
     if chunk is None:
-        chunk = max(16, _CHUNK_BYTES.get(hidden.device.type, 2**26) // (4 * V))
+        chunk = max(_FEWEST_TOKENS, _CHUNK_BYTES.get(hidden.device.type, 2**26) // (4 * V))
     settings = _Settings(logit_softcap, z_loss, loss_scale, chunk)
     loss_sum, token_losses = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden.reshape(-1, D), weight, targets.reshape(-1), settings, torch.is_grad_enabled()
@@ -103,14 +104,17 @@ class _Losses:
 
     def compute(self, of_hidden: bool, of_weight: bool) -> None:
         """Fill in the losses, and the gradients that are asked for."""
-        weight = self._weight.to(self._compute)
+        weight, tokens = self._weight.to(self._compute), len(self._hidden)
+        # One buffer for all chunks: fresh memory costs more than the product that fills it.
+        logits = weight.new_empty((min(self._settings.chunk, tokens), len(weight)))
         if of_hidden:
             self.hidden_gradient = torch.empty_like(self._hidden)
         summed = torch.zeros_like(self._weight, dtype=self._accumulate) if of_weight else None
-        for first in range(0, len(self._hidden), self._settings.chunk):
-            rows = slice(first, first + self._settings.chunk)
+        for first in range(0, tokens, self._settings.chunk):
+            rows = slice(first, min(first + self._settings.chunk, tokens))
             hidden = self._hidden[rows].to(self._compute)
-            gradient = self._chunk(hidden, weight, rows, of_hidden or of_weight)
+            torch.mm(hidden, weight.T, out=logits[: len(hidden)])
+            gradient = self._chunk(logits[: len(hidden)], rows, of_hidden or of_weight)
             if self.hidden_gradient is not None:
                 self.hidden_gradient[rows] = gradient @ weight
             if summed is not None:
@@ -121,29 +125,33 @@ class _Losses:
         if summed is not None:
             self.weight_gradient = summed.to(self._weight.dtype)
 
-    def _chunk(self, hidden: Tensor, weight: Tensor, rows: slice, differentiable: bool) -> Tensor:
-        """Losses of one chunk; returns the gradient of its logits [tokens, V] in the compute dtype."""
+    def _chunk(self, logits: Tensor, rows: slice, differentiable: bool) -> Tensor:
+        """Losses of one chunk, whose `logits` [tokens, V] are overwritten; returns their gradient."""
         softcap, z_loss, loss_scale, _ = self._settings
-        logits = (hidden @ weight.T).to(self._accumulate)
+        logits = logits.to(self._accumulate)
+        slope = None
         if softcap is not None:
-            logits = logits.div_(softcap).tanh_()
-            capped, logits = logits, logits * softcap
+            logits.div_(softcap).tanh_()
+            slope = logits.square().neg_().add_(1.0) if differentiable else None
+            logits.mul_(softcap)
         targets = self._targets[rows]
         valid = targets != IGNORED
         index = targets.where(valid, 0)[:, None]
-        of_target = logits.gather(1, index)
-        log_probabilities = torch.log_softmax(logits, dim=-1)
-        losses = -log_probabilities.gather(1, index)[:, 0]
-        log_partition = of_target[:, 0] + losses
-        self.token_losses[rows] = losses.where(valid, 0.0)
-        total = losses if not z_loss else losses + z_loss * log_partition.square()
-        self.loss_sum += total.where(valid, 0.0).sum() * loss_scale
+        largest = logits.amax(dim=-1, keepdim=True)
+        below_largest = logits.sub_(largest).gather(1, index)
+        partition = logits.exp_().sum(dim=-1, keepdim=True)
+        log_partition = partition.log()
+        losses = (log_partition - below_largest).where(valid[:, None], 0.0)
+        log_partition = log_partition.add_(largest).where(valid[:, None], 0.0)
+        self.token_losses[rows] = losses[:, 0]
+        total = losses.add_(log_partition.square(), alpha=z_loss) if z_loss else losses
+        self.loss_sum += total.sum() * loss_scale
         if not differentiable:
             return logits
-        scale = valid.to(self._accumulate) * loss_scale
-        of_partition = scale if not z_loss else scale * (1.0 + 2.0 * z_loss * log_partition)
-        gradient = log_probabilities.exp_().mul_(of_partition[:, None])
-        gradient.scatter_add_(1, index, -scale[:, None])
-        if softcap is not None:
-            gradient.mul_(capped.square_().neg_().add_(1.0))
+        scale = valid[:, None].to(self._accumulate) * loss_scale
+        of_partition = scale * (1.0 + 2.0 * z_loss * log_partition) if z_loss else scale
+        gradient = logits.mul_(of_partition / partition)
+        gradient.scatter_add_(1, index, -scale)
+        if slope is not None:
+            gradient.mul_(slope)
         return gradient.to(self._compute)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from stoker.model.position import alibi_slopes
 
-AttentionMask = Tensor | BlockMask | None
+
+class PackedDocuments(NamedTuple):
+    """Causal within each document: `starts` bool [B, L] marks the first token of each."""
+
+    starts: Tensor
+
+
+AttentionMask = Tensor | PackedDocuments | BlockMask | None
 """None: plain causal. A tensor [B or 1, H or 1, L, L] is added to the attention logits.
 A `BlockMask` names the pairs for flex_attention."""
 
@@ -18,13 +27,15 @@ def attention_mask(
     length: int,
     window: int | None,
     alibi_heads: int | None,
+    softcap: bool,
     device: torch.device,
     dtype: torch.dtype,
 ) -> AttentionMask:
-    """The mask of one forward pass.
+    """The mask of one forward pass, in the form that costs least.
 
-    `documents` [B, L] numbers the document of each token (None: each sequence is one document);
-    `window` tokens are seen, the token itself included; `alibi_heads` asks for ALiBi's bias.
+    `documents` [B, L] numbers the document of each token, each a run of neighbours (None: each
+    sequence is one document); `window` tokens are seen, the token itself included; `alibi_heads`
+    asks for ALiBi's bias; `softcap` says that the logits must be at hand to be capped.
     """
     if window is not None and window >= length:
         window = None
@@ -34,7 +45,16 @@ def attention_mask(
         return None
     if alibi_heads is None and flex_attention_works_on(device):
         return block_mask(documents, length, window, device)
+    if documents is not None and window is None and alibi_heads is None and not softcap and device.type == "cpu":
+        return packed_documents(documents)
     return dense_mask(documents, length, window, alibi_heads, device, dtype)
+
+
+def packed_documents(documents: Tensor) -> PackedDocuments:
+    """The mask for `document_attention`."""
+    starts = torch.ones_like(documents, dtype=torch.bool)
+    starts[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return PackedDocuments(starts)
 
 
 def dense_mask(

@@ -17,8 +17,14 @@ def count(value: float | None) -> str:
         return f"{value:,.0f}"
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * 0.9995:
-            return f"{value / size:.3g}{letter}"
+            return f"{_three_digits(value / size)}{letter}"
     return f"{value:,.0f}"
+
+
+def _three_digits(value: float) -> str:
+    """1.20, 12.0, 120, 1,200: at most three digits that count."""
+    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:,.{decimals}f}"
 
 
 def exact(value: float | None) -> str:
@@ -32,7 +38,7 @@ def size(value: float | None) -> str:
         return NOTHING
     for unit, letter in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if abs(value) >= unit:
-            return f"{value / unit:.3g} {letter}" if abs(value) < 1000 * unit else f"{value / unit:,.0f} {letter}"
+            return f"{_three_digits(value / unit)} {letter}"
     return f"{value:.0f} B"
 
 
@@ -41,9 +47,9 @@ def duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return NOTHING
     if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
+        return f"{_three_digits(seconds * 1e3)} ms"
     if seconds < 60:
-        return f"{seconds:.3g} s"
+        return f"{_three_digits(seconds)} s"
     whole = round(seconds)
     days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
     if days:

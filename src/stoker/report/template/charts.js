@@ -5,8 +5,8 @@ Report.charts = [];
 
 Report.unitFormat = () => ({ step: Report.formats.step, tokens: Report.formats.count, hours: Report.formats.hours })[Report.view.unit];
 
-/* Points per 100 over which the smoothed curve looks back: none at 0, a fifth of the curve at 1. */
-Report.reach = (points) => (Report.view.smoothing <= 0 ? 0 : 1 + Math.pow(Report.view.smoothing, 3) * points * 0.2);
+/* How many of `points` the smoothed curve looks to each side: none at 0, a tenth of the curve at 1. */
+Report.reach = (points) => (Report.view.smoothing <= 0 ? 0 : 0.5 + Math.pow(Report.view.smoothing, 3) * points * 0.1);
 
 Report.faded = (colour, share) => {
   const hex = parseInt(colour.slice(1), 16);
@@ -40,15 +40,14 @@ Report.table = (curves) => {
 };
 
 /* Lowest and highest value to show: all, or the bulk of them, so that one spike does not flatten the rest. */
-Report.range = (chart, low, high) => {
-  const { u, spec } = chart;
-  const [from, to] = [u.scales.x.min, u.scales.x.max];
+Report.range = (u, spec) => {
+  const [from, to] = u.series[0].idxs || [0, u.data[0].length - 1];
   let values = [];
   u.series.forEach((series, i) => {
     if (i === 0 || !series.show) return;
-    const x = u.data[0], y = u.data[i];
-    for (let k = 0; k < x.length; k++) {
-      if (y[k] !== null && y[k] !== undefined && x[k] >= from && x[k] <= to && (!Report.view.log || y[k] > 0)) values.push(y[k]);
+    const y = u.data[i];
+    for (let k = from; k <= to; k++) {
+      if (y[k] !== null && y[k] !== undefined && (!Report.view.log || y[k] > 0)) values.push(y[k]);
     }
   });
   if (!values.length) return Report.view.log ? [0.1, 1] : [0, 1];
@@ -67,14 +66,24 @@ Report.range = (chart, low, high) => {
   return [spec.floor !== undefined && bottom >= spec.floor ? spec.floor : bottom - room, top + room];
 };
 
+/* From 0 to the highest sum; steps that evaluate or save are cut off when they dwarf the others. */
+Report.stackRange = (u) => {
+  const sums = u.data[u.data.length - 1], [from, to] = u.series[0].idxs || [0, sums.length - 1];
+  const sorted = sums.slice(from, to + 1).sort((a, b) => a - b);
+  const highest = sorted[sorted.length - 1] || 1, usual = sorted[Math.floor(0.9 * (sorted.length - 1))] || highest;
+  return [0, Report.view.clip ? Math.min(highest * 1.04, usual * 1.5) : highest * 1.04];
+};
+
 /* Vertical lines at events, ticks where a value was not finite, triangles where one is beyond the chart. */
-Report.drawMarks = (chart) => {
-  const { u, spec } = chart, { ctx } = u, { left, top, width, height } = u.bbox, dot = devicePixelRatio;
+Report.drawMarks = (u, spec) => {
+  const { ctx } = u, { left, top, width, height } = u.bbox, dot = devicePixelRatio;
   const seen = new Set();
   ctx.save();
   ctx.beginPath();
   ctx.rect(left, top, width, height);
   ctx.clip();
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   ctx.font = `${11 * dot}px ${getComputedStyle(document.body).fontFamily}`;
   let labelled = -Infinity;
   for (const line of spec.lines) {
@@ -89,7 +98,8 @@ Report.drawMarks = (chart) => {
       ctx.beginPath(); ctx.moveTo(x, top); ctx.lineTo(x, top + height); ctx.stroke();
       if (spec.main && x - labelled > 70 * dot) {
         ctx.fillStyle = Report.colour("soft");
-        ctx.fillText(event.label, x + 4 * dot, top + 11 * dot);
+        const room = left + width - x - 4 * dot, wide = ctx.measureText(event.label).width;
+        ctx.fillText(event.label, room > wide ? x + 4 * dot : x - wide - 4 * dot, top + 11 * dot);
         labelled = x;
       }
     }
@@ -115,7 +125,7 @@ Report.drawMarks = (chart) => {
   }
   const ceiling = u.scales.y.max, size = 4 * dot;
   u.series.forEach((series, i) => {
-    if (i === 0 || !series.show || i % 2 === 0) return;
+    if (!series.mark || !series.show) return;
     ctx.fillStyle = series.mark;
     u.data[i].forEach((value, k) => {
       if (value === null || value === undefined || value <= ceiling) return;
@@ -127,11 +137,13 @@ Report.drawMarks = (chart) => {
 };
 
 Report.axesStyle = (format) => {
+  const incrs = format === Report.formats.bytes ? Array.from({ length: 60 }, (_, power) => 2 ** power) : undefined;
   const style = { stroke: Report.colour("soft"), font: `11px ${getComputedStyle(document.body).fontFamily}`, ticks: { show: false }, grid: { stroke: Report.colour("grid"), width: 1 } };
+  const wideLog = (splits) => Report.view.log && splits.length > 9;
   const spell = (f) => (u, splits) => splits.map((v) => (v === null || v === undefined ? "" : f(v)));
   return [
     { ...style, size: 26, gap: 6, space: 70, values: spell(Report.unitFormat()), grid: { show: false } },
-    { ...style, size: 58, gap: 8, space: 34, values: (u, splits) => splits.map((v) => (v === null || (Report.view.log && ![1, 2, 5].includes(Number(v.toExponential()[0]))) ? "" : format(v))) },
+    { ...style, size: 58, gap: 8, space: 30, incrs, values: (u, splits) => splits.map((v) => (v === null || (wideLog(splits) && ![1, 2, 5].includes(Number(v.toExponential()[0]))) ? "" : format(v))) },
   ];
 };
 
@@ -142,6 +154,7 @@ Report.options = (chart, series, extra) => ({
   cursor: {
     sync: { key: "places", scales: ["x", null], setSeries: false },
     drag: { x: true, y: false, setScale: true },
+    y: false,
     points: { size: 6 },
     focus: { prox: -1 },
   },
@@ -153,9 +166,9 @@ Report.options = (chart, series, extra) => ({
   series: [{}, ...series],
   bands: extra.bands,
   hooks: {
-    draw: [() => Report.drawMarks(chart)],
-    setCursor: [() => Report.showValues(chart)],
-    setScale: [(u, key) => { if (key === "x") Report.zoomed(chart); }],
+    draw: [(u) => Report.drawMarks(u, chart.spec)],
+    setCursor: [(u) => Report.showValues(chart, u)],
+    setScale: [(u, key) => { if (key === "x" && u === chart.u) Report.zoomed(chart); }],
   },
 });
 
@@ -164,7 +177,7 @@ Report.lineSeries = (chart) => chart.curves.flatMap((curve) => {
   const dots = chart.spec.points ? { show: true, size: 5, fill: colour } : { show: curve.raw.length === 1, size: 7, fill: colour };
   const smooth = curve.smooth !== null;
   return [
-    { show: shown, stroke: smooth ? Report.faded(colour, 0.28) : colour, mark: colour, width: smooth ? 1 : 1.6, points: dots },
+    { show: shown, stroke: smooth ? Report.faded(colour, 0.38) : colour, mark: colour, width: smooth ? 1 : 1.6, points: dots },
     { show: shown && smooth, stroke: colour, width: 2, points: { show: false } },
   ];
 });
@@ -181,7 +194,8 @@ Report.stacked = (chart) => {
 
 Report.stackSeries = (chart) => chart.curves.map((curve) => {
   const colour = Report.colour("c" + (curve.line.colour % 10));
-  return { show: !chart.hidden.has(curve.line.label), stroke: colour, fill: Report.faded(colour, 0.55), width: 1, points: { show: curve.raw.length === 1 } };
+  const top = curve === chart.curves[chart.curves.length - 1];
+  return { show: !chart.hidden.has(curve.line.label), mark: top ? Report.colour("c8") : null, stroke: colour, fill: Report.faded(colour, 0.55), width: 1, points: { show: curve.raw.length === 1 } };
 });
 
 Report.stackBands = (chart) => {
@@ -197,12 +211,12 @@ Report.draw = (chart) => {
   const stack = chart.spec.kind === "stack";
   const data = stack ? Report.stacked(chart) : Report.table(chart.curves);
   const series = stack ? Report.stackSeries(chart) : Report.lineSeries(chart);
-  const range = stack ? (u, low, high) => [0, (high || 1) * 1.04] : (u, low, high) => { chart.u = u; return Report.range(chart, low, high); };
+  const range = stack ? (u) => Report.stackRange(u) : (u) => Report.range(u, chart.spec);
   chart.quiet = true;
   chart.u = new uPlot(Report.options(chart, series, { range, bands: stack ? Report.stackBands(chart) : undefined }), data, chart.element);
   if (Report.view.zoom) chart.u.setScale("x", Report.view.zoom);
   chart.quiet = false;
-  Report.showValues(chart);
+  Report.showValues(chart, chart.u);
 };
 
 /* A zoom in one chart is a zoom in all; a double click shows everything again. */
@@ -240,7 +254,7 @@ Report.drawHeat = (chart) => {
   const logs = values.map((v) => (v !== null && v > 0 ? Math.log10(v) : null));
   const known = logs.filter((v) => v !== null).sort((a, b) => a - b);
   const low = known[Math.floor(0.01 * (known.length - 1))] ?? 0, high = known[Math.ceil(0.995 * (known.length - 1))] ?? 1;
-  const labelled = Math.min(rows, 40), room = 92, foot = 24, perRow = Math.max(3, Math.min(18, Math.floor(420 / rows)));
+  const labelled = Math.min(rows, 40), room = 92, foot = 24, perRow = Math.max(3, Math.min(22, Math.floor(420 / rows)));
   element.style.height = rows * perRow + foot + "px";
   const width = Math.max(80, element.clientWidth), height = rows * perRow + foot, dot = devicePixelRatio;
   const canvas = document.createElement("canvas");
@@ -252,7 +266,7 @@ Report.drawHeat = (chart) => {
   ctx.scale(dot, dot);
   const picture = document.createElement("canvas");
   picture.width = columns; picture.height = rows;
-  const pixels = picture.getContext("2d").createImageData(columns, rows), empty = getComputedStyle(document.documentElement).colorScheme;
+  const pixels = picture.getContext("2d").createImageData(columns, rows);
   logs.forEach((v, i) => {
     if (v === null) return;
     const [r, g, b] = Report.heatColour((v - low) / (high - low || 1));

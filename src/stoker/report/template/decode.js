@@ -26,8 +26,21 @@ Report.places = (axis, unit) => {
   const packed = Report.payload.axes[axis][unit];
   if (packed === undefined) return null;
   const key = axis + "/" + unit;
-  if (!Report.cache.has(key)) Report.cache.set(key, Array.from(new Float64Array(Report.bytes(packed))));
+  if (!Report.cache.has(key)) {
+    const factor = unit === "hours" ? Report.timeUnit().perHour : 1;
+    Report.cache.set(key, Array.from(new Float64Array(Report.bytes(packed)), (place) => place * factor));
+  }
   return Report.cache.get(key);
+};
+
+/* One unit of time for the whole page, by the longest run on it. */
+Report.timeUnit = () => {
+  if (!Report.chosenTimeUnit) {
+    const hours = Object.values(Report.payload.axes).map((axis) => (axis.hours ? new Float64Array(Report.bytes(axis.hours)).at(-1) : 0));
+    const longest = Math.max(0, ...hours.filter(Number.isFinite));
+    Report.chosenTimeUnit = longest < 0.05 ? { perHour: 3600, name: "s" } : longest < 3 ? { perHour: 60, name: "min" } : { perHour: 1, name: "h" };
+  }
+  return Report.chosenTimeUnit;
 };
 
 /* Where a step lies on an axis in the unit shown, by interpolation between the points there are. */
@@ -45,28 +58,34 @@ Report.placeOfStep = (axis, step, unit) => {
   return at[low] + share * (at[high] - at[low]);
 };
 
-/* Running mean with exponential weights, corrected for its start; `reach` in points. Nulls are passed over. */
+/* Mean weighted by exp(-distance / reach) to both sides, so that it does not lag; `reach` in points.
+   Values that are missing are passed over and stay missing. */
 Report.smoothed = (values, reach) => {
-  if (reach <= 1) return values;
-  const keep = Math.exp(-1 / reach), out = new Array(values.length);
-  let sum = 0, weight = 0;
-  for (let i = 0; i < values.length; i++) {
-    const value = values[i];
-    if (value === null || value === undefined) { out[i] = null; continue; }
-    sum = sum * keep + value * (1 - keep);
-    weight = weight * keep + (1 - keep);
-    out[i] = sum / weight;
-  }
-  return out;
+  if (reach <= 0) return values;
+  const keep = Math.exp(-1 / reach), sums = new Float64Array(values.length), weights = new Float64Array(values.length);
+  const pass = (from, to, by, withOwn) => {
+    let sum = 0, weight = 0;
+    for (let i = from; i !== to; i += by) {
+      sum *= keep; weight *= keep;
+      const value = values[i], known = value !== null && value !== undefined;
+      if (!withOwn) { sums[i] += sum; weights[i] += weight; }
+      if (known) { sum += value; weight += 1; }
+      if (withOwn) { sums[i] += sum; weights[i] += weight; }
+    }
+  };
+  pass(0, values.length, 1, true);
+  pass(values.length - 1, -1, -1, false);
+  return values.map((value, i) => (value === null || value === undefined ? null : sums[i] / weights[i]));
 };
 
-Report.trimmed = (text) => text.includes("e") ? text : text.replace(/\.?0+$/, (tail) => (tail.includes(".") ? "" : tail));
+/* Without zeros at the end of a fraction. */
+Report.trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+(?=e|$)/, "") : text);
 
 Report.formats = {
   number: (v) => {
     if (v === 0) return "0";
     const size = Math.abs(v);
-    if (size < 1e-3 || size >= 1e6) return v.toExponential(2).replace("e+", "e");
+    if (size < 1e-3 || size >= 1e6) return Report.trimmed(v.toExponential(3)).replace("e+", "e");
     return v.toLocaleString("en-US", { maximumSignificantDigits: 4 });
   },
   count: (v) => {
@@ -82,12 +101,7 @@ Report.formats = {
     return v + " B";
   },
   seconds: (v) => (Math.abs(v) >= 1 || v === 0 ? Report.trimmed(v.toPrecision(3)) + " s" : Report.trimmed((v * 1e3).toPrecision(3)) + " ms"),
-  hours: (v) => {
-    const seconds = v * 3600;
-    if (seconds < 120) return Report.trimmed(seconds.toPrecision(3)) + " s";
-    if (seconds < 7200) return Report.trimmed((seconds / 60).toPrecision(3)) + " min";
-    return Report.trimmed(v.toPrecision(3)) + " h";
-  },
+  hours: (v) => Report.trimmed(v.toFixed(2)) + " " + Report.timeUnit().name,
   step: (v) => (Math.abs(v) >= 1e5 ? Report.formats.count(v) : v.toLocaleString("en-US", { maximumFractionDigits: 0 })),
 };
 

@@ -22,12 +22,13 @@ Report.buildLegend = (chart) => {
     };
     return { button, value };
   });
-  legend.append(...chart.entries.map((entry) => entry.button), chart.at);
+  legend.append(...chart.entries.map((entry) => entry.button));
+  legend.previousElementSibling.append(chart.at);
 };
 
-Report.showValues = (chart) => {
-  const { u, spec } = chart;
-  if (!u || !chart.entries) return;
+Report.showValues = (chart, u) => {
+  const { spec } = chart;
+  if (!chart.entries) return;
   const format = Report.formats[spec.format || "number"], index = u.cursor.idx;
   const unit = { step: "step ", tokens: "tokens ", hours: "after " }[Report.view.unit];
   chart.at.textContent = index === null || index === undefined ? "" : unit + Report.unitFormat()(u.data[0][index]);
@@ -37,8 +38,9 @@ Report.showValues = (chart) => {
     if (spec.kind === "stack") { entry.textContent = format(curve.raw[index] || 0); return; }
     const raw = u.data[2 * i + 1][index], smooth = curve.smooth ? u.data[2 * i + 2][index] : null;
     const known = (v) => v !== null && v !== undefined;
-    const parts = [known(raw) ? format(raw) : "", known(smooth) ? "≈ " + format(smooth) : ""];
-    entry.textContent = spec.lines.length === 1 ? parts.join("  ").trim() : parts[1] || parts[0];
+    // One curve has room for both values; of several, the one that is drawn in front is named.
+    if (spec.lines.length === 1) entry.textContent = (known(raw) ? format(raw) : "") + (known(smooth) ? "  ≈ " + format(smooth) : "");
+    else entry.textContent = known(smooth) ? format(smooth) : known(raw) ? format(raw) : "";
   });
 };
 
@@ -61,8 +63,14 @@ Report.setUpCharts = () => {
     Report.buildLegend(chart);
     watcher.observe(element);
   }
-  let waiting = 0;
-  new ResizeObserver(() => { clearTimeout(waiting); waiting = setTimeout(Report.redraw, 120); }).observe(document.querySelector("main"));
+  const main = document.querySelector("main");
+  let waiting = 0, width = main.clientWidth;
+  new ResizeObserver(() => {
+    if (main.clientWidth === width) return;
+    width = main.clientWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(Report.redraw, 120);
+  }).observe(main);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", Report.redraw);
   addEventListener("beforeprint", () => Report.charts.forEach((chart) => { if (!chart.drawn) { chart.drawn = true; Report.draw(chart); } }));
 };
@@ -82,7 +90,7 @@ Report.setUpControls = () => {
     };
   }
   const smoothing = by("smoothing");
-  const spell = () => { by("smoothing-value").textContent = view.smoothing > 0 ? (Report.reach(100) < 10 ? Report.reach(100).toFixed(1) : Report.reach(100).toFixed(0)) + "% of run" : "off"; };
+  const spell = () => { by("smoothing-value").textContent = view.smoothing > 0 ? "± " + Report.trimmed(Report.reach(100).toPrecision(2)) + "% of run" : "off"; };
   smoothing.oninput = () => { view.smoothing = smoothing.value / 100; spell(); Report.charts.filter((c) => c.drawn && c.spec.smooth).forEach(Report.draw); };
   spell();
   for (const [id, key] of [["log", "log"], ["outliers", "clip"]]) {
