@@ -15,10 +15,13 @@ import yaml
 
 from stoker.counter_random import draw_u64, key_of
 
-_WORDS = """
-river stone lantern orchard winter letter garden window morning harbour silver thunder paper basket candle
-meadow bridge copper whistle velvet anchor pebble kitchen journey story mountain
-""".split()
+# fmt: off
+_WORDS = [
+    "river", "stone", "lantern", "orchard", "winter", "letter", "garden", "window", "morning", "harbour",
+    "silver", "thunder", "paper", "basket", "candle", "meadow", "bridge", "copper", "whistle", "velvet",
+    "anchor", "pebble", "kitchen", "journey", "story", "mountain",
+]
+# fmt: on
 _CHINESE = "山水花鸟风月星河春夏秋冬东西南北书画琴棋江湖天地人间灯火茶酒"
 
 

@@ -16,7 +16,6 @@ from stoker.parallel.replicate import replicate
 from stoker.parallel.shard import shard
 from stoker.parallel.world import World
 
-
 Plain = TypeVar("Plain", bound=nn.Module)
 
 
