@@ -107,7 +107,12 @@ class Work:
 
 
 def measure_rates(work: Work, device: torch.device) -> Rates:
-    """Measure everything for `work` on `device`, with the threads that are set."""
+    """Measure everything for `work` on `device`, with the threads that are set; random state is left as it was."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        return _measure(work, device)
+
+
+def _measure(work: Work, device: torch.device) -> Rates:
     timer = _Timer(device)
     dtype = work.dtype()
     peak = max(_matmul_rate(timer, Matmul(n, n, n), device, dtype) for n in (1024, 1536))
@@ -252,17 +257,13 @@ def _block_seconds(timer: _Timer, work: Work, device: torch.device) -> float:
     # On CUDA masks of documents are compiled first, which takes longer than a plan may.
     masked = pass_.document_mask and device.type == "cpu"
     by_sequence = documents.expand(pass_.batch, -1) if masked else None
-    random_state = torch.get_rng_state()
 
     def run() -> None:
         with _autocast(work, device):
             hidden = model.hidden(tokens, None, by_sequence)
         torch.autograd.grad(hidden, [p for n, p in model.named_parameters() if n != "head.weight"], hidden.detach())
 
-    try:
-        return timer.seconds(run)
-    finally:
-        torch.set_rng_state(random_state)  # dropout drew from it
+    return timer.seconds(run)
 
 
 def _loss_seconds(timer: _Timer, work: Work, device: torch.device) -> float:

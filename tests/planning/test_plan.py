@@ -1,0 +1,150 @@
+"""What a plan says, refuses and explains."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stoker.errors import BadInput
+from stoker.model import flops_per_token, parameter_count
+from stoker.planning import accelerators, make_plan, require_fits
+from stoker.planning.operations import block_matmuls, loss_matmuls
+from tests.planning.machines import GIB, RATES, machine
+from tests.planning.test_memory import recipe_of
+
+MODEL = {"hidden_size": 64, "layers": 2, "heads": 4, "ffn_hidden_size": 160}
+
+
+def test_a_plan_has_the_shape_that_readers_expect() -> None:
+    plan = make_plan(recipe_of(MODEL), 512, machine())
+    figures = json.loads(json.dumps(plan.model_dump(mode="json")))
+    assert figures["layout"] == {"dp_replicate": 1, "dp_shard": 1}
+    assert set(figures["peak_memory_gib"]) == {
+        "parameters", "gradients", "optimizer", "activations", "buffers", "total"
+    }  # fmt: skip
+    assert set(figures["step_seconds"]) == {"compute", "dp", "optimizer", "total"}
+    assert figures["parameters"] == parameter_count(recipe_of(MODEL).model, 512).total
+    for field in ("micro_batch_size", "accumulation", "tokens_per_second_per_gpu", "mfu", "model_flops_per_step"):
+        assert figures[field] is not None
+
+
+def test_parts_add_up_and_speeds_follow_from_the_step() -> None:
+    recipe = recipe_of(MODEL, {"dp_replicate": 2}, global_batch_size=8)
+    plan = make_plan(recipe, 512, machine())
+    step = plan.step_seconds
+    assert step.total == pytest.approx(step.compute + step.dp + step.optimizer)
+    assert plan.tokens_per_second == pytest.approx(8 * 32 / step.total)
+    assert plan.tokens_per_second_per_gpu == pytest.approx(plan.tokens_per_second / 2)
+    assert plan.model_flops_per_step == flops_per_token(recipe.model, 512, 32).full * 8 * 32
+    assert plan.mfu == pytest.approx(plan.model_flops_per_step / step.total / (2 * RATES.matmul_flops_per_second))
+    assert plan.total_hours == pytest.approx(10 * step.total / 3600)
+
+
+def test_products_counted_for_time_are_the_models_flops() -> None:
+    recipe = recipe_of(MODEL, global_batch_size=4, micro_batch_size=4)
+    tokens = 4 * 32
+    blocks = 2 * sum(matmul.flops for matmul in block_matmuls(recipe.model, tokens))
+    head = 6 * tokens * 64 * 512
+    assert blocks + head == flops_per_token(recipe.model, 512, 32).matrix * tokens
+    from stoker.planning.memory import pass_of
+
+    assert sum(m.flops for m in loss_matmuls(recipe.model, pass_of(recipe, 512, 4, "cpu"))) == head
+
+
+def test_accumulation_splits_the_batch_and_costs_the_same_products() -> None:
+    whole = make_plan(recipe_of(MODEL, global_batch_size=8, micro_batch_size=8), 512, machine())
+    split = make_plan(recipe_of(MODEL, global_batch_size=8, micro_batch_size=2), 512, machine())
+    assert (whole.accumulation, split.accumulation) == (1, 4)
+    assert split.peak_memory_gib.activations < whole.peak_memory_gib.activations
+    assert split.step_seconds.compute == pytest.approx(whole.step_seconds.compute, rel=0.05)
+
+
+def test_a_ramp_is_planned_at_its_largest_batch_and_its_hours_added_up() -> None:
+    ramp = [{"step": 6, "global_batch_size": 16}]
+    plan = make_plan(recipe_of(MODEL, global_batch_size=4, micro_batch_size=4, batch_ramp=ramp), 512, machine())
+    assert plan.global_batch_size == 16
+    small = make_plan(recipe_of(MODEL, global_batch_size=4, micro_batch_size=4), 512, machine())
+    assert plan.total_hours * 3600 == pytest.approx(5 * small.step_seconds.total + 5 * plan.step_seconds.total)
+
+
+def test_more_ranks_communicate_and_one_does_not() -> None:
+    assert make_plan(recipe_of(MODEL), 512, machine()).step_seconds.dp == 0
+    replicated = make_plan(recipe_of(MODEL, {"dp_replicate": 4}), 512, machine()).step_seconds.dp
+    sharded = make_plan(recipe_of(MODEL, {"dp_shard": 4}), 512, machine()).step_seconds.dp
+    assert 0 < replicated < sharded
+
+
+def test_what_cannot_fit_is_refused_with_what_would() -> None:
+    recipe = recipe_of({**MODEL, "layers": 8}, sequence_length=512, global_batch_size=64, micro_batch_size=64)
+    needed = make_plan(recipe, 512, machine()).needed_memory_gib
+    small = machine(available_bytes=int(needed * GIB / 4))
+    plan = make_plan(recipe, 512, small)
+    assert any("this would fit: training.micro_batch_size=" in warning for warning in plan.warnings)
+    with pytest.raises(
+        BadInput, match=r"would not fit: it needs .* GiB free. this would fit: training.micro_batch"
+    ):
+        require_fits(plan, small)
+    size = int(next(w for w in plan.warnings if "fit:" in w).rsplit("=", 1)[1])
+    smaller = recipe_of({**MODEL, "layers": 8}, sequence_length=512, global_batch_size=64, micro_batch_size=size)
+    require_fits(make_plan(smaller, 512, small), small)
+
+
+def test_sharding_is_proposed_where_smaller_micro_batches_do_not_help() -> None:
+    wide = {"hidden_size": 512, "layers": 4, "heads": 8, "ffn_hidden_size": 2048}
+    recipe = recipe_of(wide, {"dp_replicate": 4}, global_batch_size=4)
+    needed = make_plan(recipe, 2048, machine(device="cuda")).needed_memory_gib
+    accelerator = machine(device="cuda", available_bytes=int(needed * GIB * 0.8))
+    plan = make_plan(recipe, 2048, accelerator)
+    assert any("this would fit: layout.dp_shard=" in warning for warning in plan.warnings)
+
+
+def test_a_model_that_nothing_can_fit_says_so() -> None:
+    tiny = machine(available_bytes=2**20)
+    plan = make_plan(recipe_of(MODEL), 512, tiny)
+    with pytest.raises(BadInput, match="no smaller micro-batch or sharding fits either"):
+        require_fits(plan, tiny)
+
+
+def test_a_run_a_little_over_what_is_free_is_warned_of_and_not_refused() -> None:
+    needed = make_plan(recipe_of(MODEL), 512, machine()).needed_memory_gib
+    tight = machine(available_bytes=int(needed * GIB * 0.95))
+    plan = make_plan(recipe_of(MODEL), 512, tight)
+    assert plan.warnings
+    require_fits(plan, tight)
+
+
+def test_ranks_on_one_processor_share_its_memory() -> None:
+    one = make_plan(recipe_of(MODEL), 512, machine())
+    four = make_plan(recipe_of(MODEL, {"dp_replicate": 4}), 512, machine())
+    assert four.needed_memory_gib > 3 * one.needed_memory_gib
+
+
+def test_an_unknown_accelerator_has_no_utilisation() -> None:
+    unknown = machine(device="cuda", name="a new accelerator", accelerator=None)
+    plan = make_plan(recipe_of(MODEL, precision="bf16"), 512, unknown)
+    assert plan.mfu is None
+    assert any("no published bf16 peak" in warning for warning in plan.warnings)
+
+
+def test_a_known_accelerator_is_held_against_its_published_peak() -> None:
+    known = accelerators()["nvidia h100 80gb hbm3"]
+    plan = make_plan(recipe_of(MODEL, precision="bf16"), 512, machine(device="cuda", accelerator=known))
+    assert plan.mfu == pytest.approx(plan.model_flops_per_step / plan.step_seconds.total / 989e12)
+    assert any("989" in reason and "stas00/ml-engineering" in reason for reason in plan.reasons)
+    assert make_plan(recipe_of(MODEL), 512, machine(device="cuda", accelerator=known)).mfu is None
+
+
+def test_compiled_blocks_move_fewer_bytes_and_keep_fewer() -> None:
+    eager = make_plan(recipe_of(MODEL), 512, machine())
+    compiled = make_plan(recipe_of(MODEL, compile=True), 512, machine())
+    assert compiled.step_seconds.compute < eager.step_seconds.compute
+    assert compiled.peak_memory_gib.activations < eager.peak_memory_gib.activations
+
+
+def test_a_plan_reads_as_text() -> None:
+    plan = make_plan(recipe_of(MODEL, {"dp_shard": 2}), 512, machine())
+    text = str(plan)
+    for word in ("machine ", "memory ", "step ", "speed ", "in all ", "reason ", "dp_shard=2"):
+        assert word in text
+    assert plan.explain().count("\n") >= 4
