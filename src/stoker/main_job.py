@@ -1,4 +1,4 @@
-"""The main job: prepare, plan, train, evaluate, report; each stage only where it is still to do."""
+"""The main job: prepare, plan, train, evaluate, report; each stage only where it is still to do. And its parts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
+from stoker.model.huggingface import ExportReport, export_model
 from stoker.planning import Plan
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
@@ -17,6 +18,7 @@ from stoker.report import write_report
 from stoker.run_directory import RunDirectory
 from stoker.training.launching import plan_for, train
 from stoker.training.run_evaluation import evaluate_run
+from stoker.training.trained_model import load_trained_model
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,19 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
 def plan_before_training(loaded: LoadedRecipe, progress: Progress) -> Plan:
     """What a run of the recipe would need and take on this machine; prepares the text first where needed."""
     return plan_for(loaded, _prepared(loaded, progress))
+
+
+def export_run(run: RunDirectory, folder: Path | None, step: int | None) -> ExportReport:
+    """Export a run's checkpoint of `step` (default: the newest) to `folder` (default: `export` in the run)."""
+    trained = load_trained_model(run, step)
+    return export_model(
+        trained.model,
+        trained.recipe.model,
+        trained.corpus.tokenizer_path,
+        folder.absolute() if folder is not None else run.path / "export",
+        bos_id=trained.corpus.bos_id,
+        eos_id=trained.corpus.eos_id,
+    )
 
 
 def _prepared(loaded: LoadedRecipe, progress: Progress) -> Corpus:
