@@ -56,8 +56,10 @@ def clean(text: str, kind: Kind) -> str:
     """
     if kind != "prose":
         return _without_junk(text)
-    while True:  # more than one round only for text that was misread twice
-        text = _tidy(mojibake.repair(text))
+    while True:
+        while (repaired := mojibake.repair(text)) != text:  # more than one round for text misread twice
+            text = repaired
+        text = _tidy(text)
         if mojibake.repair(text) == text:
             return text
 
