@@ -292,23 +292,40 @@ def test_embedded_json_cannot_end_its_element() -> None:
     assert json.loads(text) == {"a": HOSTILE, HOSTILE: "<!--"}
 
 
-@pytest.mark.slow
-def test_a_browser_does_not_run_hostile_text(tmp_path: Path) -> None:
+def shown_by_browser(page: Path, profile: Path) -> str:
+    """The document as Chromium has it once the page's scripts have run."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium on this machine")
-    page = write_report([hostile_run(tmp_path / "run")])
-    command = [
-        browser,
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ]
-    command += ["--virtual-time-budget=4000", "--window-size=1400,3000", "--dump-dom", page.as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+    command += ["--virtual-time-budget=4000", "--window-size=1400,6000", "--dump-dom", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.mark.slow
+def test_a_browser_does_not_run_hostile_text(tmp_path: Path) -> None:
+    dom = shown_by_browser(write_report([hostile_run(tmp_path / "run")]), tmp_path / "profile")
     assert "<title>run</title>" not in dom
     assert '<div class="uplot' in dom
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "run",
+    [
+        SyntheticRun(),
+        SyntheticRun(steps=1, planned_steps=1, evaluate_every=1, resume_from=None),
+        SyntheticRun(steps=60, evaluate_every=60, resume_from=None),
+        SyntheticRun(steps=5, not_finite=(1, 2, 3, 4, 5), resume_from=None),
+    ],
+    ids=["whole", "one step", "one evaluation", "never finite"],
+)
+def test_a_browser_draws_every_chart(tmp_path: Path, run: SyntheticRun) -> None:
+    path = write_report([run.write(tmp_path / "run")])
+    kinds = [chart["kind"] for chart in Page(path.read_text()).payload["charts"].values()]
+    dom = shown_by_browser(path, tmp_path / "profile")
+    assert dom.count('<div class="uplot') == len(kinds) - kinds.count("heat")
+    assert dom.count('<canvas class="heat"') == kinds.count("heat")
 
 
 # --- several runs, long runs -----------------------------------------------------------------------

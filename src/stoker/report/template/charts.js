@@ -214,7 +214,7 @@ Report.draw = (chart) => {
   const range = stack ? (u) => Report.stackRange(u) : (u) => Report.range(u, chart.spec);
   chart.quiet = true;
   chart.u = new uPlot(Report.options(chart, series, { range, bands: stack ? Report.stackBands(chart) : undefined }), data, chart.element);
-  if (Report.view.zoom) chart.u.setScale("x", Report.view.zoom);
+  if (Report.view.zoom && data[0].length > 1) chart.u.setScale("x", Report.view.zoom);
   chart.quiet = false;
   Report.showValues(chart, chart.u);
 };
@@ -224,6 +224,7 @@ Report.zoomed = (chart) => {
   if (chart.quiet || !chart.u) return;
   const { min, max } = chart.u.scales.x, x = chart.u.data[0];
   const whole = min <= x[0] && max >= x[x.length - 1];
+  if (whole && Report.view.zoom === null) return;
   Report.setZoom(whole ? null : { min, max }, chart);
 };
 
@@ -234,6 +235,7 @@ Report.setZoom = (zoom, origin) => {
     if (chart === origin || !chart.drawn) continue;
     if (!chart.u) { Report.draw(chart); continue; }
     const x = chart.u.data[0];
+    if (x[0] === x[x.length - 1]) continue; // One point has no stretch to zoom into, and uPlot finds no end of ticks.
     chart.quiet = true;
     chart.u.setScale("x", zoom || { min: x[0], max: x[x.length - 1] });
     queueMicrotask(() => { chart.quiet = false; });
