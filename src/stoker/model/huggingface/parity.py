@@ -139,8 +139,7 @@ def _drawn(
     weights = f"weights of standard deviation {std}"
     logits = _relative(their_logits, our_logits)
     _require(logits, f"logits of {architecture.name} with {weights}", "they are")
-    _loss(our_logits, tokens).backward()
-    _loss(their_logits, tokens).backward()
+    torch.autograd.backward([_loss(our_logits, tokens), _loss(their_logits, tokens)])
     gradients, worst = _gradient_difference(ours, leaves)
     _require(gradients, f"gradients of {architecture.name} with {weights}", f"most at {worst}, they are")
     return logits, gradients, tokens.shape[1]
