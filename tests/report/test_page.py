@@ -101,6 +101,7 @@ def test_headline_and_tables_say_what_the_run_did(whole: Page) -> None:
     for expected in (
         "bellows-30m", "finished", "27.8M", "6.55M", "400 of 400 steps", "2 attempts", "AMD EPYC 9J14",
         "8 layers, width 512, 8 heads (4 kv), context 512", "peak memory per rank 1.80 GiB 1.98 GiB 1.10",
+        "time of all steps 6 min 48 s 7 min", "little memory is left", "27,814,400 parameters",
         "all sources: 13,200 documents", "too short", "BSD-3-Clause", "public domain", "chinese prose zh",
         "sample numbers 0 to 12,799, each exactly once; 15 steps were done again", "resumed", "step-00000400",
         "torch 2.13.0", "furnace-01", "从前有一座山", "山上有一座庙", "gradient_clip: 1.0", "Vocabulary of 8,192",
@@ -233,7 +234,17 @@ def test_a_torn_record_and_broken_files_are_named(tmp_path: Path) -> None:
 
 def test_odd_shapes_in_files_do_not_end_the_report(tmp_path: Path) -> None:
     run = SyntheticRun(steps=5, resume_from=None).write(tmp_path)
-    run.plan.write_text(json.dumps({"peak_memory_gib": 3, "step_seconds": {"total": None}, "mfu": "high"}))
+    run.plan.write_text(
+        json.dumps(
+            {
+                "peak_memory_gib": 3,
+                "reasons": "x",
+                "total_hours": "y",
+                "step_seconds": {"total": None},
+                "mfu": "high",
+            }
+        )
+    )
     run.corpus.write_text(json.dumps({"funnel": [1, {"stage": "read"}], "sources": [None, {}], "tokenizer": []}))
     run.environment.write_text(json.dumps({"device": "cpu", "list": [1, {"a": None}]}))
     run.recipe.write_text("model: [1, 2]\ntraining: 7\n")

@@ -62,7 +62,17 @@ def compare(facts: RunFacts) -> list[Comparison]:
     """Planned against measured: memory, step time by part, speed."""
     if not facts.plan:
         return []
-    return [*_memory(facts), *_time(facts), *_speed(facts)]
+    return [*_memory(facts), *_time(facts), *_speed(facts), *_whole_run(facts)]
+
+
+def _whole_run(facts: RunFacts) -> list[Comparison]:
+    """Time of all steps, once all of them are done."""
+    planned, seconds = facts.plan.get("total_hours"), seconds_of_training(facts)
+    if not isinstance(planned, int | float) or not np.isfinite(seconds).any():
+        return []
+    done = facts.steps["step"][-1] == facts.setting("training", "steps")
+    measured = float(np.nansum(seconds)) if done else None
+    return [_compared("time of all steps", planned * 3600, measured, wording.duration)]
 
 
 def _memory(facts: RunFacts) -> list[Comparison]:

@@ -83,6 +83,11 @@ class RunFacts:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
+    def plan_lines(self, kind: str) -> list[str]:
+        """The plan's `reasons` or `warnings`."""
+        lines = self.plan.get(kind)
+        return [str(line) for line in lines] if isinstance(lines, list) else []
+
     @cached_property
     def record(self) -> Record:
         """The run's record."""
