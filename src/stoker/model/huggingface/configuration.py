@@ -92,10 +92,10 @@ def _own(architecture: Architecture, config: Model, sequence_length: int) -> dic
             return {"attention_bias": biased, "mlp_bias": config.ffn_bias}
         case "mistral":
             return {"sliding_window": config.sliding_window}
-        case "qwen2":
-            return _qwen_window(config)
         case "qwen3":
-            return {**_qwen_window(config), "attention_bias": biased}
+            used = config.sliding_window is not None
+            window = {"use_sliding_window": used, "max_window_layers": 0 if used else config.layers}
+            return {"attention_bias": biased, **window, **_windows(config)}
         case "olmo2":
             return {"attention_bias": biased}
         case "olmo3":
@@ -104,7 +104,11 @@ def _own(architecture: Architecture, config: Model, sequence_length: int) -> dic
             # With a window set the class leaves full layers without rope, so all layers must slide.
             return {"sliding_window_pattern": None, **_windows(config)}
         case "gemma2" | "vaultgemma":
-            return {**_gemma(config, biased, sequence_length), "attn_logit_softcapping": config.attention_softcap}
+            capped: dict[str, Any] = {"attn_logit_softcapping": config.attention_softcap}
+            if config.attention_softcap is not None:
+                # Version 4 would choose an implementation that silently leaves the cap out.
+                capped["_attn_implementation"] = "eager"
+            return {**_gemma(config, biased, sequence_length), **capped}
         case "gemma3_text":
             by_type = {**_rope_by_layer_type(config), "rope_local_base_freq": config.rope_theta}
             return {**_gemma(config, biased, sequence_length), "attn_logit_softcapping": None, **by_type}
@@ -133,15 +137,6 @@ def _own(architecture: Architecture, config: Model, sequence_length: int) -> dic
 def _windows(config: Model) -> dict[str, Any]:
     kind = "full_attention" if config.sliding_window is None else "sliding_attention"
     return {"sliding_window": config.sliding_window, "layer_types": [kind] * config.layers}
-
-
-def _qwen_window(config: Model) -> dict[str, Any]:
-    used = config.sliding_window is not None
-    return {
-        "use_sliding_window": used,
-        "max_window_layers": 0 if used else config.layers,
-        **_windows(config),
-    }
 
 
 def _rope_by_layer_type(config: Model) -> dict[str, Any]:

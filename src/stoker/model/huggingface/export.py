@@ -18,8 +18,9 @@ from stoker.errors import BadInput
 from stoker.model.decoder import Decoder
 from stoker.model.huggingface.architectures import architecture_for
 from stoker.model.huggingface.configuration import configuration, generation_configuration
-from stoker.model.huggingface.parity import Parity, check_parity, transformers_library
-from stoker.model.huggingface.tokenizer_files import tokenizer_files
+from stoker.model.huggingface.library import quiet_transformers, transformers_library
+from stoker.model.huggingface.parity import Parity, check_parity
+from stoker.model.huggingface.tokenizer_files import check_tokenizer, tokenizer_files
 from stoker.model.huggingface.weights import converted
 from stoker.recipe import Model
 
@@ -29,10 +30,6 @@ SHARD_BYTES = 5 * 10**9
 _REMARKS = (
     "A sequence is one document: the mask that keeps packed documents apart in training is no part of this model.",
     "The tokenizer puts the corpus's BOS before a text, and never EOS after it.",
-)
-_SOFTCAP_REMARK = (
-    "Attention logits are capped: transformers 4 must be asked for attn_implementation='eager', "
-    "since its default leaves the cap out."
 )
 
 
@@ -95,7 +92,6 @@ def export_model(
         **tokenizer_files(tokenizer_path, V, L, bos_id, eos_id),
     }
     state = {name: tensor.detach().float() for name, tensor in model.state_dict().items()}
-    remarks = (*_REMARKS, _SOFTCAP_REMARK) if config.attention_softcap is not None else _REMARKS
     partial = folder.parent / f".{folder.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}"
     try:
         with explained_disk_errors(folder):
@@ -103,10 +99,12 @@ def export_model(
             for name, content in contents.items():
                 write_json(partial / name, content)
             _write_weights(partial, converted(architecture, config, state), shard_bytes)
-        parity = check_parity(partial, architecture, model)
+        with quiet_transformers():
+            check_tokenizer(partial)
+            parity = check_parity(partial, architecture, model)
         files = tuple(sorted([*(path.name for path in partial.iterdir()), MARK]))
         parameters = sum(tensor.numel() for tensor in state.values())
-        report = ExportReport(folder, architecture.name, parameters, files, parity, remarks)
+        report = ExportReport(folder, architecture.name, parameters, files, parity, _REMARKS)
         checked_with = {"stoker": version("stoker"), "transformers": transformers_library().__version__}
         # Without the folder's own path: equal runs write equal bytes wherever they are.
         write_json(partial / MARK, {**report.as_json(), "folder": ".", "versions": checked_with})

@@ -10,10 +10,9 @@ here, where both agree.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,13 @@ from torch import Tensor, nn
 
 from stoker.counter_random import key_of
 from stoker.durable_files import write_json
-from stoker.errors import MissingExtra, StokerError
+from stoker.errors import StokerError
 from stoker.model.decoder import Decoder
 from stoker.model.huggingface.architectures import Architecture
 from stoker.model.huggingface.configuration import configuration
+from stoker.model.huggingface.library import transformers_library
 from stoker.model.huggingface.weights import converted
 from stoker.recipe import Model
-from stoker.recipe.size import parameter_count
 
 TOLERANCE = 1e-5
 """Largest root mean square of a difference, relative to that of what is compared."""
@@ -38,8 +37,8 @@ DRAWN_STDS = (0.02, 0.2)
 _FLOPS = 4e12
 _LOGITS = 2**27
 _ATTENTION = 2**28
-_WHOLE = 4_000_000
-"""Up to so many parameters the drawn comparison uses the model's own sizes."""
+_DRAWN_TOKENS = 1024
+_DRAWN_HIDDEN = 64
 
 
 @dataclass(frozen=True)
@@ -56,54 +55,48 @@ class Parity:
     drawn_tokens: int
 
 
-def transformers_library() -> Any:
-    """The `transformers` module. Raises `MissingExtra` when it is not installed."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtra("exporting to Hugging Face", "export") from error
-    return transformers
-
-
 def check_parity(folder: Path, architecture: Architecture, model: Decoder) -> Parity:
     """Load `folder` through transformers on the CPU in fp32 and compare it with `model`.
 
     The input is the full sequence length and longer than the sliding window, as far as it can be computed in
-    about a minute; larger models are compared with drawn weights at smaller sizes. Raises `StokerError` when
+    about a minute; weights are drawn for a model of the same architecture in small sizes. Raises `StokerError` when
     something differs by more than `TOLERANCE`.
     """
-    with _quiet(transformers_library()):
-        logits, tokens = _real(folder, architecture, model)
-        drawn_logits, drawn_gradients, drawn_tokens = {}, {}, 0
-        config, vocabulary_size = reduced(model.config, model.vocabulary_size, model.sequence_length)
-        for std in DRAWN_STDS:
-            result = _drawn(architecture, config, vocabulary_size, model.sequence_length, std)
-            drawn_logits[str(std)], drawn_gradients[str(std)], drawn_tokens = result
+    logits, tokens = _real(folder, architecture, model)
+    drawn_logits, drawn_gradients, drawn_tokens = {}, {}, 0
+    config, vocabulary_size = reduced(model.config, model.vocabulary_size)
+    for std in DRAWN_STDS:
+        result = _drawn(architecture, config, vocabulary_size, model.sequence_length, std)
+        drawn_logits[str(std)], drawn_gradients[str(std)], drawn_tokens = result
     return Parity(logits, drawn_logits, drawn_gradients, tokens, drawn_tokens)
 
 
-def reduced(config: Model, vocabulary_size: int, sequence_length: int) -> tuple[Model, int]:
-    """The same architecture, small enough to be computed in seconds; a small one stays as it is.
+def reduced(config: Model, vocabulary_size: int) -> tuple[Model, int]:
+    """The same architecture in sizes at which weights of 0.2 leave the softmax of attention unsaturated.
 
-    The window alone is always narrowed, so that many tokens lie beyond it.
+    In a saturated one rounding grows beyond any tolerance. How heads share keys, and how their width relates
+    to the hidden size, stays; the window is narrowed, so that many tokens lie beyond it. Small sizes stay.
     """
     changes: dict[str, Any] = {"dropout": 0.0, "layer_drop": 0.0, "z_loss": 0.0}
     if config.sliding_window is not None:
         changes["sliding_window"] = min(config.sliding_window, 24)
-    if parameter_count(config, vocabulary_size, sequence_length).total > _WHOLE:
+    if config.hidden_size > _DRAWN_HIDDEN or config.layers > 4:
         group = config.heads // config.key_value_heads
-        heads = group * min(config.key_value_heads, max(1, 4 // group))
-        narrow = config.hidden_size % config.heads == 0
+        kv_heads = min(config.key_value_heads, 4 if group == 1 else 2)
+        heads = kv_heads * min(group, 4)
+        head_size = min(config.size_of_head, 16 if heads <= 4 else 8)
+        hidden_size = heads * head_size
+        if config.size_of_head * config.heads != config.hidden_size:
+            hidden_size += heads if config.hidden_size % config.heads == 0 else 1
         changes |= {
-            "layers": min(config.layers, 2),
+            "layers": min(config.layers, 3),
             "heads": heads,
-            "kv_heads": heads // group,
-            "hidden_size": heads * (config.hidden_size // config.heads) if narrow else config.hidden_size,
-            "ffn_hidden_size": min(config.ffn_hidden_size, 192),
-            "head_size": config.size_of_head,
+            "kv_heads": kv_heads,
+            "head_size": head_size,
+            "hidden_size": hidden_size,
+            "ffn_hidden_size": min(config.ffn_hidden_size, 160),
         }
-        vocabulary_size = min(vocabulary_size, 512)
-    return config.model_copy(update=changes), vocabulary_size
+    return config.model_copy(update=changes), min(vocabulary_size, 512)
 
 
 def _real(folder: Path, architecture: Architecture, model: Decoder) -> tuple[float, int]:
@@ -128,7 +121,7 @@ def _drawn(
     ours = Decoder(config, vocabulary_size, sequence_length).eval()
     draw_weights(ours, std)
     parameters = sum(parameter.numel() for parameter in ours.parameters())
-    tokens = _tokens(vocabulary_size, _length(config, ours, parameters))
+    tokens = _tokens(vocabulary_size, _length(config, ours, parameters, _DRAWN_TOKENS))
     theirs = _built(configuration(architecture, config, vocabulary_size, sequence_length, None, None))
     leaves = {name: value.detach().clone().requires_grad_() for name, value in ours.named_parameters()}
     renamed = converted(architecture, config, leaves)
@@ -155,12 +148,13 @@ def draw_weights(model: nn.Module, std: float) -> None:
             parameter.copy_(1 + 0.25 * drawn if is_norm else std * drawn)
 
 
-def _length(config: Model, model: Decoder, parameters: int) -> int:
+def _length(config: Model, model: Decoder, parameters: int, most: int = 2**31) -> int:
     """Tokens that can be afforded: the whole sequence, or as much of it as stays within the bounds."""
     wanted = model.sequence_length
     if config.sliding_window is not None and config.position != "learned":
         wanted = max(wanted, 2 * config.sliding_window)
     bounds = (
+        most,
         math.isqrt(_ATTENTION // config.heads),
         _LOGITS // model.vocabulary_size,
         int(_FLOPS / (4 * parameters)),
@@ -244,18 +238,3 @@ def _built(content: dict[str, Any]) -> nn.Module:
         config = library.AutoConfig.from_pretrained(folder)
     model = library.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     return model.eval()  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def _quiet(library: Any) -> Iterator[None]:
-    """Keep transformers from writing remarks and progress bars meanwhile."""
-    messages = library.utils.logging
-    verbosity, bars = messages.get_verbosity(), messages.is_progress_bar_enabled()
-    messages.set_verbosity_error()
-    messages.disable_progress_bar()
-    try:
-        yield
-    finally:
-        messages.set_verbosity(verbosity)
-        if bars:
-            messages.enable_progress_bar()

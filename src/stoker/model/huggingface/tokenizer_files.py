@@ -13,7 +13,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stoker.errors import BadInput
+from tokenizers import Tokenizer as Backend
+
+from stoker.errors import BadInput, StokerError
+from stoker.model.huggingface.library import transformers_library
+
+_PROBES = (
+    "The quick brown fox doesn't jump; it's 12345.67 metres away -- isn't it?",
+    "  two blanks\n\n\ttab\r\nlines   end here  \n",
+    "def f(x):\n    return x ** 2  # näher, cafe\u0301, ﬁne",
+    "这是第一句。これは二番目です。 Это третье. ثلاثة ไทย 🙂🏽",
+)
+"""Texts on which ways of splitting differ: digits, blanks, contractions, accents, scripts without blanks."""
 
 
 def tokenizer_files(
@@ -54,6 +65,21 @@ def tokenizer_files(
         "model_input_names": ["input_ids", "attention_mask"],
     }
     return {"tokenizer.json": tokenizer, "tokenizer_config.json": settings, "special_tokens_map.json": special}
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Raise `StokerError` unless transformers splits text as the tokenizer.json in `folder` says."""
+    library = transformers_library()
+    backend = Backend.from_file(str(folder / "tokenizer.json"))
+    theirs = library.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    for text in _PROBES:
+        ours, read = backend.encode(text).ids, list(theirs(text)["input_ids"])
+        if ours != read:
+            raise StokerError(
+                f"the installed transformers {library.__version__} reads the exported tokenizer otherwise than it "
+                f"was written: {text!r} becomes {read[:12]} instead of {ours[:12]}. Nothing was exported; "
+                "install transformers 4.57 or 5.24 and export again"
+            )
 
 
 def _entries(tokenizer: dict[str, Any]) -> dict[int, str]:
