@@ -264,11 +264,11 @@ def architecture_for(config: Model) -> Architecture:
     candidates.sort(key=lambda candidate: len(candidate[0]))
     nearest: dict[str, str] = {}
     for wrong, architecture in candidates:
-        nearest.setdefault(architecture.name, "; ".join(wrong))
-    lines = [f"  {name}: {wrong}" for name, wrong in list(nearest.items())[:3]]
+        nearest.setdefault("; ".join(wrong), architecture.name)
+    lines = [f"  {wrong} ({name})" for wrong, name in list(nearest.items())[:5]]
     raise BadInput(
         "no class of Hugging Face transformers computes exactly this model, so it cannot be exported. "
-        "The nearest, and what would have to be otherwise in the recipe and trained so:\n" + "\n".join(lines)
+        "Each of these changes to the recipe would make it one, after training with it:\n" + "\n".join(lines)
     )
 
 

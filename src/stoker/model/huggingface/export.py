@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -10,11 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from stoker.durable_files import PARTIAL_MARK, explained_disk_errors, publish_folder, write_json
-from stoker.errors import BadInput
+from stoker.errors import BadInput, StokerError
 from stoker.model.decoder import Decoder
 from stoker.model.huggingface.architectures import architecture_for
 from stoker.model.huggingface.configuration import configuration, generation_configuration
@@ -92,6 +94,11 @@ def export_model(
         **tokenizer_files(tokenizer_path, V, L, bos_id, eos_id),
     }
     state = {name: tensor.detach().float() for name, tensor in model.state_dict().items()}
+    broken = [name for name, tensor in state.items() if not bool(tensor.isfinite().all())]
+    if broken:
+        raise StokerError(
+            f"weights are not finite, so nothing is exported: {', '.join(broken[:3])}; export an earlier step"
+        )
     partial = folder.parent / f".{folder.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}"
     try:
         with explained_disk_errors(folder):
@@ -117,11 +124,21 @@ def export_model(
 def _require_free(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise BadInput(f"{folder} is not a folder; name a folder to make")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
+    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    foreign = sorted(present - _files_of_export(folder))
+    if foreign:
         raise BadInput(
-            f"{folder} is not empty and not an export of Stoker's (it has no {MARK}); "
-            "name a folder to make, or empty this one"
+            f"{folder} holds what is no export of Stoker's ({', '.join(foreign[:3])}), which would be lost; "
+            "name another folder, or move that away"
         )
+
+
+def _files_of_export(folder: Path) -> set[str]:
+    """Names of the files that an earlier export wrote into `folder`."""
+    try:
+        return set(json.loads((folder / MARK).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def _replace(partial: Path, folder: Path) -> None:
@@ -154,7 +171,10 @@ def _write_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int
     for number, shard in enumerate(shards, 1):
         file = "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
         whole = {name: tensor.contiguous() for name, tensor in shard.items()}
-        save_file(whole, folder / file, metadata={"format": "pt"})
+        try:
+            save_file(whole, folder / file, metadata={"format": "pt"})
+        except SafetensorError as error:  # the library's word for a full disk too
+            raise StokerError(f"could not write {file}: {error}; nothing was exported") from error
         places |= dict.fromkeys(shard, file)
     if count > 1:
         total = sum(tensor.nbytes for tensor in tensors.values())
