@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
-from stoker.data import tokenizer as module
+from stoker.data import text_pieces as module
 from stoker.data.tokenizer import TextEncoder, adopt_tokenizer, train_tokenizer
 from stoker.errors import BadInput
 from stoker.recipe import Tokenizer
@@ -244,7 +244,7 @@ def test_pieces_join_to_the_text_and_to_its_ids(encoder: TextEncoder, parts: lis
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PIECE", longest)
-        pieces = list(module._pieces(text))
+        pieces = list(module.bounded_pieces(text))
         (ids,) = encoder.encode_documents([text])
     assert "".join(pieces) == text
     assert all(len(piece) <= longest for piece in pieces)
@@ -267,9 +267,64 @@ def test_endless_text_without_spaces_is_cut_into_bounded_pieces_with_the_ids_of_
     encoder: TextEncoder, name: str
 ) -> None:
     text = ENDLESS[name] * (300_000 // len(ENDLESS[name]))
-    assert max(map(len, module._pieces(text))) <= module._PIECE
+    assert max(map(len, module.bounded_pieces(text))) <= module._PIECE
     spans = [span for _, span in module._matcher().pre_tokenize_str(text)]
     assert max(stop - start for start, stop in spans) < module._REACH
     (ids,) = encoder.encode_documents([text])
     assert ids[1:-1].tolist() == encoder._backend.encode(text, add_special_tokens=False).ids
     assert encoder.decode(ids) == text
+
+
+def test_endless_text_for_a_given_tokenizer_without_pre_tokenizer_has_the_ids_of_the_whole(tmp_path: Path) -> None:
+    path = without_pre_tokenizer(tmp_path / "given.json")
+    encoder = TextEncoder(path, Tokenizer(path="given.json", add_bos=False, add_eos=False))
+    lines = ("ab" * 100 + "\n") * 1500
+    assert len(list(encoder._pieces(lines))) > 3  # no token reaches over the start of a line
+    for text in (lines, "a" * 300_000, "中" * 100_000):
+        (ids,) = encoder.encode_documents([text])
+        assert ids.tolist() == encoder._backend.encode(text, add_special_tokens=False).ids
+        assert encoder.decode(ids) == text
+
+
+LINES = st.lists(
+    st.sampled_from(
+        ["a", "Z", "中", "é", " ", "\n", "\r\n", "\n\n", "\t", "7", "'s", "/", "；", ");", "\u0301", "__"]
+    ),
+    min_size=60,
+    max_size=300,
+)
+
+
+@pytest.mark.parametrize(
+    "regex", ["gpt2", r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+"]
+)
+@given(parts=LINES)
+def test_cutting_for_a_given_tokenizer_does_not_change_its_ids(
+    trained: Path, tmp_path_factory: pytest.TempPathFactory, regex: str, parts: list[str]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"given-{len(regex)}.json"
+    if not path.exists():
+        backend = Backend.from_file(str(trained))
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex == "gpt2")
+        split = [] if regex == "gpt2" else [pre_tokenizers.Split(module.Regex(regex), "isolated")]
+        backend.pre_tokenizer = pre_tokenizers.Sequence([*split, byte_level])
+        backend.save(str(path))
+    encoder = TextEncoder(path, SETTINGS)
+    assert encoder._pieces is module.pieces_of_lines
+    text = "".join(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PIECE", 8)
+        (ids,) = encoder.encode_documents([text])
+    assert ids[1:-1].tolist() == encoder._backend.encode(text, add_special_tokens=False).ids
+
+
+def test_a_given_tokenizer_that_looks_over_line_ends_gets_its_texts_whole(tmp_path: Path) -> None:
+    backend = Backend.from_file(str(without_pre_tokenizer(tmp_path / "given.json")))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()  # marks the start of a text like a blank
+    backend.save(str(tmp_path / "given.json"))
+    assert module.pieces_for(Backend.from_file(str(tmp_path / "given.json"))) is module._whole
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([*alphabet, "Ċa"])}
+    reaching = Backend(models.BPE(vocab=vocabulary, merges=[("Ċ", "a")]))
+    reaching.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    assert module.pieces_for(reaching) is module._whole

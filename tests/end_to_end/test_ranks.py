@@ -128,6 +128,27 @@ def test_ranks_end_when_their_launcher_is_killed(job: Path) -> None:
     assert stoker("train", job, "layout.dp_replicate=2", "training.steps=4").returncode in (0, 2)
 
 
+def test_two_runs_at_once_on_one_machine_do_not_meet(job: Path, tmp_path: Path) -> None:
+    shutil.copytree(job.parent, tmp_path / "other")
+    recipes = [job, tmp_path / "other" / "recipe.yaml"]
+    runs = [
+        subprocess.Popen(
+            command("train", recipe, "layout.dp_replicate=2", f"seed={seed}"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        for seed, recipe in enumerate(recipes)
+    ]
+    for run in runs:
+        _, error = run.communicate(timeout=240)
+        assert run.returncode == 0, error
+    first, second = (Record(_run(recipe).record).steps()["loss"].to_list() for recipe in recipes)
+    assert len(first) == len(second) == 12
+    assert first != second
+
+
 def test_sigterm_reaches_the_ranks_and_saves(job: Path) -> None:
     process = subprocess.Popen(
         command(

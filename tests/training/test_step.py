@@ -131,6 +131,29 @@ def test_loss_over_20_steps_agrees_for_every_accumulation_and_world_size(layout:
             assert mine.loss_by_source == pytest.approx(reference.loss_by_source, rel=1e-5)
 
 
+def _tied_rank(rank: int, ranks: int, store: Any, recipe: Recipe) -> tuple[list[StepResult], Any]:
+    torch.set_num_threads(1)
+    with join_world(recipe.layout, rank, torch.device("cpu"), store, 60) as world:
+        train = _build(recipe, world)
+        results = [
+            train(step, _share(_global_batch(step), world, 2), with_modules=False, stop=False)
+            for step in range(1, STEPS + 1)
+        ]
+        embedding = train.model.plain.embedding.weight
+        return results, embedding.full_tensor() if hasattr(embedding, "full_tensor") else embedding.detach()
+
+
+@pytest.mark.parametrize("layout", [Layout(dp_replicate=2), Layout(dp_shard=2)], ids=str)
+def test_tied_embeddings_add_up_both_of_their_gradients_in_every_layout(layout: Layout) -> None:
+    model = {"tie_embeddings": True, "qk_norm": "head"}
+    alone = _build(_recipe(model=model), _alone())
+    expected = [alone(step, [_global_batch(step)], with_modules=False, stop=False) for step in range(1, STEPS + 1)]
+    for results, embedding in run_ranks(_tied_rank, 2, _recipe(model=model, layout=layout)):
+        assert [r.loss for r in results] == pytest.approx([r.loss for r in expected], rel=1e-5)
+        assert [r.gradient_norm for r in results] == pytest.approx([r.gradient_norm for r in expected], rel=1e-4)
+        torch.testing.assert_close(embedding, alone.model.plain.embedding.weight.detach(), rtol=1e-3, atol=1e-5)
+
+
 def test_gradient_is_that_of_the_global_token_mean_for_every_split_and_order() -> None:
     """1 to 16 supervised tokens a sequence; in fp64 against one forward pass over the whole batch."""
 
