@@ -73,18 +73,7 @@ def export(
     Example: `stoker export runs/quickstart exported/quickstart`
     """
     directory = existing_run(run)
-    from stoker.model.huggingface import architecture_for, export_model
-    from stoker.recipe.loading import load_recipe
-    from stoker.training.trained_model import load_trained_model
+    from stoker.main_job import export_run
 
-    architecture_for(load_recipe(directory.recipe).recipe.model)  # refuse before reading large weights
-    trained = load_trained_model(directory, step)
-    exported = export_model(
-        trained.model,
-        trained.recipe.model,
-        trained.corpus.tokenizer_path,
-        folder or directory.path / "export",
-        bos_id=trained.corpus.bos_id,
-        eos_id=trained.corpus.eos_id,
-    )
+    exported = export_run(directory, folder, step)
     print_json(exported.as_json()) if json else print_result(exported.as_text())

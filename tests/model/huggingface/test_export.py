@@ -182,6 +182,11 @@ def test_equal_exports_have_equal_bytes(tokenizer_path: Path, tmp_path: Path) ->
     assert first == second
 
 
+def test_whoever_may_read_one_file_may_read_all(tokenizer_path: Path, tmp_path: Path) -> None:
+    written("llama", tokenizer_path, tmp_path / "export", shard_bytes=20_000)
+    assert len({path.stat().st_mode for path in (tmp_path / "export").iterdir()}) == 1
+
+
 def test_an_earlier_export_is_replaced(tokenizer_path: Path, tmp_path: Path) -> None:
     written("llama", tokenizer_path, tmp_path / "export", shard_bytes=20_000)
     report = written("llama tied", tokenizer_path, tmp_path / "export")

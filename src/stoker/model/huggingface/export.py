@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from stat import S_IMODE
 from typing import Any
 
 from safetensors import SafetensorError
@@ -31,7 +32,7 @@ MARK = "stoker-export.json"
 SHARD_BYTES = 5 * 10**9
 _REMARKS = (
     "A sequence is one document: the mask that keeps packed documents apart in training is no part of this model.",
-    "The tokenizer puts the corpus's BOS before a text, and never EOS after it.",
+    "The tokenizer puts BOS before a text if the corpus has it before each document, and never EOS after it.",
 )
 
 
@@ -86,6 +87,7 @@ def export_model(
     """
     transformers_library()
     architecture = architecture_for(config)
+    folder = folder.resolve()
     _require_free(folder)
     V, L = model.vocabulary_size, model.sequence_length
     contents: dict[str, Any] = {
@@ -122,7 +124,7 @@ def export_model(
 
 
 def _require_free(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+    if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is not a folder; name a folder to make")
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     foreign = sorted(present - _files_of_export(folder))
@@ -175,6 +177,8 @@ def _write_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int
             save_file(whole, folder / file, metadata={"format": "pt"})
         except SafetensorError as error:  # the library's word for a full disk too
             raise StokerError(f"could not write {file}: {error}; nothing was exported") from error
+        # The library makes files that only their owner may read.
+        (folder / file).chmod(S_IMODE((folder / "config.json").stat().st_mode))
         places |= dict.fromkeys(shard, file)
     if count > 1:
         total = sum(tensor.nbytes for tensor in tensors.values())
