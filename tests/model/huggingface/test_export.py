@@ -134,23 +134,23 @@ def test_drawn_weights_catch_what_first_weights_hide(
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "value"),
+    ("name", "wrong"),
     [
-        ("llama", "rope_parameters", {"rope_type": "default", "rope_theta": 10000.0}),
-        ("llama", "rms_norm_eps", 1e-3),
-        ("mistral", "sliding_window", 8),
-        ("mistral", "sliding_window", 6),
-        ("arcee", "hidden_act", "gelu"),
-        ("gemma2", "attn_logit_softcapping", None),
-        ("gemma2", "final_logit_softcapping", None),
+        ("llama", {"rope_theta": 1e4, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
+        ("llama", {"rms_norm_eps": 1e-3}),
+        ("mistral", {"sliding_window": 8}),
+        ("mistral", {"sliding_window": 6}),
+        ("arcee", {"hidden_act": "gelu"}),
+        ("gemma2", {"attn_logit_softcapping": None}),
+        ("gemma2", {"final_logit_softcapping": None}),
     ],
 )
 def test_wrong_configuration_is_caught(
-    name: str, key: str, value: Any, tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, wrong: dict[str, Any], tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (export, parity):
         right = module.configuration
-        changed = lambda *given, right=right: {**right(*given), key: value}  # noqa: E731
+        changed = lambda *given, right=right: {**right(*given), **wrong}  # noqa: E731
         monkeypatch.setattr(module, "configuration", changed)
     with pytest.raises(StokerError, match="differ from the model's own"):
         written(name, tokenizer_path, tmp_path / "export")
