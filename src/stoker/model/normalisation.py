@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 
-def build_norm(kind: Literal["rms", "layer"], size: int, epsilon: float) -> nn.RMSNorm | nn.LayerNorm:
-    """A norm over the last `size` elements: RMS (Zhang & Sennrich 2019), or layer norm with bias (Ba 2016)."""
-    if kind == "rms":
-        return nn.RMSNorm(size, eps=epsilon)
-    return nn.LayerNorm(size, eps=epsilon)
+class RMSNorm(nn.RMSNorm):
+    """Root-mean-square norm (Zhang & Sennrich 2019), computed in the precision of its weight."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same shape, in the dtype of the weight: under autocast a 16-bit input is raised to it."""
+        return F.rms_norm(x.to(self.weight.dtype), self.normalized_shape, self.weight, self.eps)
+
+
+def build_norm(kind: Literal["rms", "layer"], size: int, epsilon: float) -> RMSNorm | nn.LayerNorm:
+    """A norm over the last `size` elements: RMS, or layer norm with bias (Ba et al. 2016)."""
+    return RMSNorm(size, eps=epsilon) if kind == "rms" else nn.LayerNorm(size, eps=epsilon)
