@@ -1,0 +1,69 @@
+"""Blocks compiled one by one compute what eager ones do, without graph breaks and without compiling anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
+
+from stoker.model import Decoder
+from tests.model.shapes import LENGTH, SHAPES, config_of, draw_tokens, model_of, pack
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def gradients_of(model: Decoder, lengths: list[list[int]], samples: bool = False) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    positions, documents = pack(lengths)
+    rows = len(lengths)
+    tokens, targets = draw_tokens(rows, LENGTH), draw_tokens(rows, LENGTH, seed=1)
+    numbers = torch.arange(rows) if samples else None
+    losses = model(tokens, targets, positions, documents, numbers, step=2)
+    losses.loss_sum.backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return {"loss": losses.loss_sum.detach(), **found}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_block_is_one_graph_for_all_layers_and_all_batches_of_a_kind(shape: str) -> None:
+    eager, compiled = model_of(config_of(shape, layers=4)), model_of(config_of(shape, layers=4))
+    backend = CompileCounterWithBackend("aot_eager")
+    for block in compiled.blocks:
+        block.compile(dynamic=False, fullgraph=True, backend=backend)
+    for lengths in ([[5, 11], [16]], [[1, 2, 3, 4, 6], [8, 8]]):
+        wanted, got = gradients_of(eager, lengths), gradients_of(compiled, lengths)
+        assert got.keys() == wanted.keys()
+        for name, gradient in got.items():
+            assert torch.allclose(gradient, wanted[name], rtol=1e-9, atol=1e-10), name
+    assert backend.frame_count == 1
+
+
+def test_layer_drop_compiles_too() -> None:
+    eager, compiled = (model_of(config_of("llama", layer_drop=0.5)).train() for _ in range(2))
+    for block in compiled.blocks:
+        block.compile(dynamic=False, fullgraph=True, backend="aot_eager")
+    lengths = [[16], [16]]
+    wanted = gradients_of(eager, lengths, samples=True)
+    for name, gradient in gradients_of(compiled, lengths, samples=True).items():
+        assert torch.allclose(gradient, wanted[name], rtol=1e-9, atol=1e-10), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["grouped", "geglu-both"])
+def test_generated_kernels_compute_the_same(shape: str) -> None:
+    eager, compiled = (model_of(config_of(shape), torch.float32) for _ in range(2))
+    for block in compiled.blocks:
+        block.compile(dynamic=False)
+    lengths = [[5, 11], [16]]
+    wanted = gradients_of(eager, lengths)
+    for name, gradient in gradients_of(compiled, lengths).items():
+        assert torch.allclose(gradient, wanted[name], rtol=1e-4, atol=1e-4 * float(wanted[name].abs().max())), name
