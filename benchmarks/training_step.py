@@ -73,14 +73,23 @@ class Candidate:
             self.process.kill()
 
 
-def start(name: str, interpreter: str, case: dict[str, Any], threads: int, quiet: bool) -> Candidate:
+def start(name: str, interpreter: str, case: dict[str, Any], options: argparse.Namespace) -> Candidate:
     """Start a candidate's process and learn its memory before it built anything."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "TOKENIZERS_PARALLELISM": "false"}
     process = subprocess.Popen(
-        [interpreter, str(WORKER), name, json.dumps(case), "--threads", str(threads)],
+        [
+            interpreter,
+            str(WORKER),
+            name,
+            json.dumps(case),
+            "--threads",
+            str(options.threads),
+            "--clock",
+            options.clock,
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if quiet else None,
+        stderr=subprocess.DEVNULL if options.quiet else None,
         text=True,
         env=environment,
     )
@@ -95,11 +104,11 @@ def measure(case: dict[str, Any], options: argparse.Namespace) -> tuple[list[Can
     if options.only:
         names = [name for name in names if name in options.only]
     candidates, peaks = [], []
-    reference = start("matmul", sys.executable, case, options.threads, options.quiet)
+    reference = start("matmul", sys.executable, case, options)
     try:
         for name in names:
             interpreter = sys.executable if name in OURS else options.peers
-            candidate = start(name, interpreter, case, options.threads, options.quiet)
+            candidate = start(name, interpreter, case, options)
             candidates.append(candidate)
             candidate.ask(options.warmup)
             print(f"  {name} is warm", file=sys.stderr)
@@ -165,6 +174,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="steps in each turn; the fastest counts")
     parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument(
+        "--clock",
+        choices=["wall", "processor"],
+        default="wall",
+        help="`processor` counts a process's own time: for one thread on a machine that others use as well",
+    )
     parser.add_argument("--quiet", action="store_true", help="hide the candidates' own messages")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
@@ -172,7 +187,10 @@ def main() -> None:
         case = CASES[name]
         flops = flops_per_token(case)
         candidates, peaks = measure(case, options)
-        print(f"\nCase {name}: {case}; {options.threads} threads, fp32; {date.today()}, {processor()}")
+        print(
+            f"\nCase {name}: {case}; {options.threads} threads, fp32, {options.clock} time; {date.today()}, "
+            f"{processor()}"
+        )
         print(f"matmul peak {statistics.median(peaks) / 1e9:.0f} GFLOP/s (rounds: ", end="")
         print(", ".join(f"{p / 1e9:.0f}" for p in peaks) + ")\n")
         print(table(case, flops, candidates, peaks), flush=True)
