@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from stoker.data import text_pieces as module
+from stoker.data import tokenizer as encoding
 from stoker.data.tokenizer import TextEncoder, adopt_tokenizer, train_tokenizer
 from stoker.errors import BadInput
 from stoker.recipe import Tokenizer
@@ -243,7 +244,8 @@ def test_an_unreadable_tokenizer_is_refused(tmp_path: Path, content: bytes) -> N
 def test_pieces_join_to_the_text_and_to_its_ids(encoder: TextEncoder, parts: list[str], longest: int) -> None:
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_PIECE", longest)
+        patch.setattr(module, "LONGEST_PIECE", longest)
+        patch.setattr(encoding, "LONGEST_PIECE", longest)
         pieces = list(module.bounded_pieces(text))
         (ids,) = encoder.encode_documents([text])
     assert "".join(pieces) == text
@@ -267,7 +269,7 @@ def test_endless_text_without_spaces_is_cut_into_bounded_pieces_with_the_ids_of_
     encoder: TextEncoder, name: str
 ) -> None:
     text = ENDLESS[name] * (300_000 // len(ENDLESS[name]))
-    assert max(map(len, module.bounded_pieces(text))) <= module._PIECE
+    assert max(map(len, module.bounded_pieces(text))) <= module.LONGEST_PIECE
     spans = [span for _, span in module._matcher().pre_tokenize_str(text)]
     assert max(stop - start for start, stop in spans) < module._REACH
     (ids,) = encoder.encode_documents([text])
@@ -287,35 +289,41 @@ def test_endless_text_for_a_given_tokenizer_without_pre_tokenizer_has_the_ids_of
 
 
 LINES = st.lists(
-    st.sampled_from(
-        ["a", "Z", "中", "é", " ", "\n", "\r\n", "\n\n", "\t", "7", "'s", "/", "；", ");", "\u0301", "__"]
-    ),
+    st.sampled_from(["a", "Z", "中", "é", " ", "\n", "\r\n", "\n\n", "\t", "7", "'s", "/", ");", "\u0301", "__"]),
     min_size=60,
     max_size=300,
 )
+GIVEN_SPLITS = {
+    "GPT-2's": None,
+    "like GPT-4's": r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+",
+}
 
 
-@pytest.mark.parametrize(
-    "regex", ["gpt2", r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+"]
-)
-@given(parts=LINES)
+@pytest.fixture(scope="module", params=GIVEN_SPLITS)
+def given_encoder(
+    trained: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> TextEncoder:
+    regex = GIVEN_SPLITS[request.param]
+    backend = Backend.from_file(str(trained))
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex is None)
+    split = [pre_tokenizers.Split(module.Regex(regex), "isolated")] if regex else []
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*split, byte_level])
+    path = tmp_path_factory.mktemp("given") / "tokenizer.json"
+    backend.save(str(path))
+    return TextEncoder(path, SETTINGS)
+
+
+@given(LINES)
 def test_cutting_for_a_given_tokenizer_does_not_change_its_ids(
-    trained: Path, tmp_path_factory: pytest.TempPathFactory, regex: str, parts: list[str]
+    given_encoder: TextEncoder, parts: list[str]
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / f"given-{len(regex)}.json"
-    if not path.exists():
-        backend = Backend.from_file(str(trained))
-        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex == "gpt2")
-        split = [] if regex == "gpt2" else [pre_tokenizers.Split(module.Regex(regex), "isolated")]
-        backend.pre_tokenizer = pre_tokenizers.Sequence([*split, byte_level])
-        backend.save(str(path))
-    encoder = TextEncoder(path, SETTINGS)
-    assert encoder._pieces is module.pieces_of_lines
+    assert given_encoder._pieces is module.pieces_of_lines
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_PIECE", 8)
-        (ids,) = encoder.encode_documents([text])
-    assert ids[1:-1].tolist() == encoder._backend.encode(text, add_special_tokens=False).ids
+        patch.setattr(module, "LONGEST_PIECE", 8)
+        patch.setattr(encoding, "LONGEST_PIECE", 8)
+        (ids,) = given_encoder.encode_documents([text])
+    assert ids[1:-1].tolist() == given_encoder._backend.encode(text, add_special_tokens=False).ids
 
 
 def test_a_given_tokenizer_that_looks_over_line_ends_gets_its_texts_whole(tmp_path: Path) -> None:

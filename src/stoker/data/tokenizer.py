@@ -1,51 +1,26 @@
 """Text to tokens and back: training a byte-level BPE, taking a given tokenizer, encoding documents.
 
-The vocabulary is trained on pre-tokens, the pieces that `PATTERN` cuts text into. Every alternative of the
-pattern is bounded, so the longest pre-token is a property of the tokenizer, and text without a single space
-costs no more than any other. Since each match depends only on the text from its start to one character
-behind its end, a long document can be encoded piece by piece with the very ids of the whole.
+The vocabulary is trained on the pre-tokens that `text_pieces.PATTERN` cuts text into.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from stoker.data.text_pieces import LONGEST_PIECE, bounded_pieces, own_pre_tokenizer, pieces_for
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
 from stoker.recipe import Tokenizer
 
-_LONGEST = 64
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー々\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-PATTERN = "|".join(
-    (
-        # English contractions, where no letter follows: don|'t, but '|self
-        r"'(?i:[sdmt]|ll|ve|re)(?![\p{L}\p{M}\p{N}])",
-        # runs of scripts without spaces, apart from the Latin words and punctuation around them
-        rf"[{_UNSPACED}]{{1,{_LONGEST}}}",
-        # a word with the blank or sign before it
-        rf"[^\r\n\p{{L}}\p{{M}}\p{{N}}]?[\p{{L}}\p{{M}}&&[^{_UNSPACED}]]{{1,{_LONGEST}}}",
-        # each digit by itself
-        r"\p{N}",
-        # punctuation and symbols with the line ends behind them
-        rf" ?[^\s\p{{L}}\p{{M}}\p{{N}}]{{1,{_LONGEST}}}[\r\n]{{0,{_LONGEST}}}",
-        # line ends with the blanks before them
-        rf"\s{{0,{_LONGEST}}}[\r\n]{{1,{_LONGEST}}}",
-        # blanks but the last, which belongs to the word behind it
-        rf"\s{{1,{_LONGEST}}}(?!\S)",
-        rf"\s{{1,{_LONGEST}}}",
-    )
-)
-_REACH = 2 * _LONGEST + 2
-"""No match of `PATTERN` together with what it looks ahead at is longer, in characters."""
-_PIECE = 1 << 16
 _BATCH = 1 << 22
 
 
@@ -61,7 +36,7 @@ def train_tokenizer(samples: Mapping[str, Iterable[str]], settings: Tokenizer, p
     """
     specials = list(dict.fromkeys((settings.bos_token, settings.eos_token)))
     backend = Backend(models.BPE())
-    backend.pre_tokenizer = _own_pre_tokenizer()
+    backend.pre_tokenizer = own_pre_tokenizer()
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=settings.vocabulary_size,
@@ -72,7 +47,7 @@ def train_tokenizer(samples: Mapping[str, Iterable[str]], settings: Tokenizer, p
     )
     used = dict.fromkeys(samples, 0)
     balanced = _balanced(samples, int(settings.training_megabytes * 1e6), used)
-    backend.train_from_iterator((piece for text in balanced for piece in _pieces(text)), trainer)
+    backend.train_from_iterator((piece for text in balanced for piece in bounded_pieces(text)), trainer)
     supported = backend.get_vocab_size()
     if supported < settings.vocabulary_size:
         raise BadInput(
@@ -109,21 +84,20 @@ class TextEncoder:
         """One more than the highest id; ids that the file leaves out count."""
         self._before = [self.bos_id] if settings.add_bos else []
         self._after = [self.eos_id] if settings.add_eos else []
-        self._cuts_exactly = _is_own(self._backend)
 
     def encode_documents(self, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
         """Token ids of each text, uint32 of shape [tokens], with BOS and EOS as the settings say.
 
-        Long texts are encoded in pieces that end where the pre-tokenizer splits in any case, so the ids are
-        those of the whole. With a given tokenizer whose splits are not known to allow that, a text is encoded
-        in one piece, in memory that grows with it.
+        Long texts are encoded in pieces that end where the tokenizer splits in any case (see
+        `stoker.data.text_pieces`), so the ids are those of the whole. With a given tokenizer that has no such
+        places, a text is encoded in one piece, in memory that grows with it.
         """
         parts: list[list[npt.NDArray[np.uint32]]] = [[] for _ in texts]
         waiting: list[str] = []
         owners: list[int] = []
         size = 0
         for owner, text in enumerate(texts):
-            for piece in _pieces(text) if self._cuts_exactly else (text,):
+            for piece in self._pieces(text) if len(text) > LONGEST_PIECE else (text,):
                 waiting.append(piece)
                 owners.append(owner)
                 size += len(piece)
@@ -134,6 +108,10 @@ class TextEncoder:
         before, after = np.asarray(self._before, np.uint32), np.asarray(self._after, np.uint32)
         return [np.concatenate([before, *part, after]) for part in parts]
 
+    @cached_property
+    def _pieces(self) -> Callable[[str], Iterator[str]]:
+        return pieces_for(self._backend)  # takes a moment, and only long texts need it
+
     def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
         """The text of `ids`, special tokens left out; bytes that are no UTF-8 become U+FFFD."""
         text: str = self._backend.decode([int(token) for token in ids], skip_special_tokens=True)
@@ -143,27 +121,6 @@ class TextEncoder:
         encodings = self._backend.encode_batch_fast(pieces, add_special_tokens=False)
         for owner, encoding in zip(owners, encodings, strict=True):
             parts[owner].append(np.asarray(encoding.ids, dtype=np.uint32))
-
-
-def _own_pre_tokenizer() -> Any:
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PATTERN), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),
-        ]
-    )
-
-
-def _is_own(backend: Any) -> bool:
-    """Whether the tokenizer splits by `PATTERN`, with nothing before or beside it that sees more context."""
-    written = json.loads(backend.to_str())
-    own = Backend(models.BPE())
-    own.pre_tokenizer = _own_pre_tokenizer()
-    return (
-        written["normalizer"] is None
-        and written["pre_tokenizer"] == json.loads(own.to_str())["pre_tokenizer"]
-        and all(token["special"] for token in written["added_tokens"])
-    )
 
 
 def _loaded(path: Path, settings: Tokenizer) -> Any:
@@ -238,31 +195,3 @@ def _balanced(samples: Mapping[str, Iterable[str]], budget: int, used: dict[str,
         used[name] += size
         left -= size
         yield text
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """`text` in pieces of bounded length that end where `PATTERN` splits the whole text."""
-    start = 0
-    while len(text) - start > _PIECE:
-        stop = _split_before(text, start, start + _PIECE)
-        yield text[start:stop]
-        start = stop
-    yield text[start:]
-
-
-def _split_before(text: str, start: int, stop: int) -> int:
-    """The last place before `stop` at which matching from `start`, where a match begins, begins another.
-
-    A line end that is followed by a visible character is such a place wherever matching began: no alternative
-    holds a line end before anything but line ends. Without one near `stop`, matching the whole stretch shows
-    where matches begin; those that begin `_REACH` before its end have seen all that they can look at.
-    """
-    line_end = text.rfind("\n", max(start, stop - _PIECE // 4), stop - 1)
-    if line_end > start and not text[line_end + 1].isspace() and text[line_end + 1].isprintable():
-        return line_end + 1
-    spans: list[tuple[str, tuple[int, int]]] = _matcher().pre_tokenize_str(text[start:stop])
-    return start + max(begin for _, (begin, _) in spans if begin <= stop - start - _REACH)
-
-
-def _matcher() -> Any:
-    return pre_tokenizers.Split(Regex(PATTERN), behavior="isolated")
