@@ -60,7 +60,7 @@ class Model(Section):
 
     initialisation: Literal["normal", "depth_scaled", "fan_in"] = "depth_scaled"
     """`normal`: N(0, std). `depth_scaled`: output projections of sub-blocks by 1/sqrt(2 layers) too (GPT-2).
-    `fan_in`: std 1/sqrt(fan in), output projections scaled by depth as well."""
+    `fan_in`: std 1/sqrt(fan in), output projections scaled by depth as well; embeddings keep `initial_std`."""
     initial_std: float = Field(default=0.02, gt=0)
 
     @model_validator(mode="before")
