@@ -146,8 +146,7 @@ def _pass_moments(
     # gradient is there once it is computed, and stays over the micro-batches of a step.
     buckets = layout.dp_replicate > 1 and layout.dp_shard == 1
     already = all_held if buckets or accumulation > 1 else 0
-    # Autograd copies the gradient that the loss computed: twice its size for a moment.
-    at_loss = forward + already + max(head + kept.loss_transient, 2 * head + kept.block_transient)
+    at_loss = forward + already + head + max(kept.loss_transient, kept.block_transient)
     embedding = math.prod(shapes["embedding.weight"]) * width
     arriving = embedding if already or recipe.model.tie_embeddings else 0
     at_end = all_held + arriving + kept.block_transient

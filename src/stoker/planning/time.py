@@ -111,8 +111,8 @@ def exposed_seconds(communication: float, compute: float, machine: Machine, rank
 
 
 def _weight_gradient_bytes(config: Model, pass_: MicroBatch) -> int:
-    """What is done to the head's gradient once for all chunks: set to zero, and copied by autograd."""
-    return 3 * pass_.vocabulary_size * config.hidden_size * 4
+    """What is done to the gradient of the head once for all chunks: it is set to zero."""
+    return pass_.vocabulary_size * config.hidden_size * 4
 
 
 def _crowding(machine: Machine, ranks_here: int) -> float:
