@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,8 +130,10 @@ def test_a_kill_at_drawn_times_leaves_a_complete_checkpoint(tmp_path: Path) -> N
     folder = tmp_path / "checkpoints"
     training = TinyTraining.alone("adamw", width=64, vocabulary=11)
     training.step(1)
+    begun = time.monotonic()
     _save(folder, 1, training, KEEP_ONE)
-    delays = draw_u64(key_of(3, "kill"), np.arange(15, dtype=np.uint64)) / 2.0**64 * 0.25
+    longest = 0.1 + 5 * (time.monotonic() - begun)  # some saves end before the kill, however slow the machine
+    delays = draw_u64(key_of(3, "kill"), np.arange(15, dtype=np.uint64)) / 2.0**64 * longest
 
     def save_without_end(first: int) -> None:
         step = first

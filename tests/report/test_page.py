@@ -308,9 +308,14 @@ def shown_by_browser(page: Path, profile: Path) -> str:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium on this machine")
-    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
-    command += ["--virtual-time-budget=4000", "--window-size=1400,6000", "--dump-dom", page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    dom = ""
+    for budget in (4_000, 20_000, 60_000):  # short of processor time it may hand the page over before it is drawn
+        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+        command += [f"--virtual-time-budget={budget}", "--window-size=1400,6000", "--dump-dom", page.as_uri()]
+        dom = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
+        if '<div class="uplot' in dom:
+            break
+    return dom
 
 
 @pytest.mark.slow

@@ -6,17 +6,19 @@ import hashlib
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stoker.data.corpus import FORMAT
 from stoker.data.reading.files import InputFile, list_files
-from stoker.durable_files import sha256_of_file, write_text
+from stoker.durable_files import remove_partials, sha256_of_file, write_text
 from stoker.errors import BadInput
 from stoker.progress import Progress
 from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
+from stoker.run_directory import locked_folder
 
 RULES = 1
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
@@ -123,7 +125,11 @@ class _Hashes:
             size, modified = self.stamps[path]
             if now - modified > _SETTLED_SECONDS * 1e9 and digest != "unreadable":
                 known[path] = [size, modified, digest]
-        write_text(self._file, json.dumps(known))
+        folder = self._file.parent
+        # Two preparations may end at once; the one that comes second only remembers less.
+        with suppress(BadInput), locked_folder(folder, folder / f".lock{HASHES_FILE}", "remembering hashes"):
+            remove_partials(folder)
+            write_text(self._file, json.dumps(known))
 
 
 def _digest(path: Path) -> str:
