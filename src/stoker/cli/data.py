@@ -27,7 +27,7 @@ def show(
 ) -> None:
     """Print the documents that a step was trained on.
 
-    Example: `stoker data show runs/quickstart --step 120`
+    Example: `stoker data show examples/quickstart/runs/quickstart --step 120`
     """
     directory = existing_run(run)
     from stoker.data.showing import show_step
@@ -97,7 +97,12 @@ def funnel(corpus: CorpusPath, json: AsJson = False) -> None:
 @verbs.command()
 def why(
     corpus: CorpusPath,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Identifier of a document, or a file.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Identifier of a document, or a file, as `stoker data sample` prints them."
+        ),
+    ],
     json: AsJson = False,
 ) -> None:
     """Print what became of a document, or of every document of a file, and why.

@@ -22,7 +22,7 @@ def evaluate(
 ) -> None:
     """Perplexity and bits per byte of every source's held-out text.
 
-    Example: `stoker eval runs/quickstart --step 200`
+    Example: `stoker eval examples/quickstart/runs/quickstart --step 200`
     """
     directory = existing_run(run)
     from dataclasses import asdict
@@ -44,7 +44,12 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs; several are compared.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write; `RUN/report.html` if not given.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write; if not given `RUN/report.html`, or `comparison.html` in the first of several.",
+            show_default=False,
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -70,7 +75,7 @@ def export(
 ) -> None:
     """Write a folder that Hugging Face transformers loads, and check that it computes the same.
 
-    Example: `stoker export runs/quickstart exported/quickstart`
+    Example: `stoker export examples/quickstart/runs/quickstart exported/quickstart`
     """
     directory = existing_run(run)
     from stoker.main_job import export_run
