@@ -77,6 +77,9 @@ def test_a_folder_without_a_run_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"is not a run: it has no recipe\.yaml"):
         RunDirectory(tmp_path).require_run()
     (tmp_path / "recipe.yaml").write_text("name: x")
+    with pytest.raises(BadInput, match=r"it has a recipe\.yaml and nothing that a run writes"):
+        RunDirectory(tmp_path).require_run()
+    (tmp_path / "record").mkdir()
     RunDirectory(tmp_path).require_run()
 
 

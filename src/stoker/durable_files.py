@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stoker.errors import StokerError
+from stoker.errors import BadInput, StokerError
 
 PARTIAL_MARK = ".partial-"
 _CHUNK = 1 << 20
@@ -32,30 +32,53 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+_DISK_REASONS = {
+    errno.ENOSPC: "the disk is full; free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
+    errno.EFBIG: "the file would exceed the allowed size; raise the limit (ulimit -f) and run again",
+    errno.ENAMETOOLONG: "the name is too long for this file system; choose a shorter one",
+    errno.EISDIR: "a folder stands where a file is expected; move it away or choose another name",
+    errno.EEXIST: "a file stands where a folder is expected; move it away or choose another folder",
+    errno.ENOTDIR: "a file stands where a folder is expected; move it away or choose another folder",
+    errno.EROFS: "the folder is read-only; choose another or make it writable",
+    errno.EACCES: "no permission to write there; choose another folder or change its permissions",
+    errno.EPERM: "no permission to write there; choose another folder or change its permissions",
+}
+
+
+def disk_error(error: OSError, path: Path | str | None) -> StokerError | None:
+    """What to tell the user of a full disk, a read-only folder and the like; None for any other error."""
+    reason = _DISK_REASONS.get(error.errno or 0)
+    if reason is None:
+        return None
+    where = "to disk" if path is None else path
+    return StokerError(f"could not write {where}: {reason}. Nothing that was complete is lost.")
+
+
 @contextmanager
 def explained_disk_errors(path: Path) -> Iterator[None]:
     """Turn a full disk or a read-only folder into one clear `StokerError` naming `path`."""
     try:
         yield
     except OSError as error:
-        reasons = {
-            errno.ENOSPC: "the disk is full; free some space and run the same command again",
-            errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
-            errno.EFBIG: "the file would exceed the allowed size; raise the limit (ulimit -f) and run again",
-            errno.ENOTDIR: "a file stands where a folder is expected; move it away or choose another folder",
-            errno.EROFS: "the folder is read-only; choose another or make it writable",
-            errno.EACCES: "no permission to write there; choose another folder or change its permissions",
-            errno.EPERM: "no permission to write there; choose another folder or change its permissions",
-        }
-        reason = reasons.get(error.errno or 0)
-        if reason is None:
+        explained = disk_error(error, path)
+        if explained is None:
             raise
-        raise StokerError(f"could not write {path}: {reason}. Nothing that was complete is lost.") from error
+        raise explained from error
 
 
 @contextmanager
 def durable_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that appears under `path` whole, or not at all."""
+    """Open a file for writing that appears under `path` whole, or not at all.
+
+    What a symbolic link points to is written, the link stays. A device or a pipe is refused: a rename would
+    put a file in its place.
+    """
+    with explained_disk_errors(path):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise BadInput(f"{path} is a device or a pipe; name a regular file")
+        if path.is_symlink():
+            path = path.resolve()
     partial = path.with_name(f".{path.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}")
     with explained_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

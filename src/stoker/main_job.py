@@ -16,7 +16,7 @@ from stoker.recipe.loading import LoadedRecipe
 from stoker.record import Record
 from stoker.report import write_report
 from stoker.run_directory import RunDirectory
-from stoker.training.launching import plan_for, train
+from stoker.training.launching import plan_for, require_trainable, train
 from stoker.training.run_evaluation import evaluate_run
 from stoker.training.trained_model import load_trained_model
 
@@ -60,12 +60,9 @@ class MainJobOutcome:
 
 def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
     """Do what is still to do of the main job, saying which stage it is at."""
-    corpus = _prepared(loaded, progress)
     run = loaded.run
-    if not run.plan.is_file():
-        progress.say("plan: predicting memory and time on this machine")
-        for line in str(plan_for(loaded, corpus)).rstrip().splitlines():
-            progress.say(f"  {line}")
+    require_trainable(loaded, run)
+    corpus = _prepared(loaded, progress)
     outcome = train(loaded, run, progress)
     progress.say(
         f"train: {outcome.steps:,} steps done"

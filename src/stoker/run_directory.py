@@ -71,10 +71,33 @@ class RunDirectory:
         """Says who holds the folder."""
         return self.path / "lock"
 
+    @property
+    def holds_run(self) -> bool:
+        """Whether this folder holds a run: a recipe, and something that only a run writes."""
+        written = (self.plan, self.origin, self.environment, self.record, self.checkpoints)
+        return self.recipe.is_file() and any(path.exists() for path in written)
+
     def require_run(self) -> None:
         """Raise `BadInput` unless this folder holds a run."""
         if not self.recipe.is_file():
             raise BadInput(f"{self.path} is not a run: it has no recipe.yaml. `stoker train RECIPE` makes one.")
+        if not self.holds_run:
+            raise BadInput(
+                f"{self.path} is not a run: it has a recipe.yaml and nothing that a run writes. "
+                f"`stoker train {self.recipe}` trains it; by default the run is {self.path}/runs/NAME."
+            )
+
+    def require_free_for(self, recipe: Path) -> None:
+        """Raise `BadInput` when a run of the recipe file `recipe` cannot live here without losing what is here."""
+        if self.path.exists() and not self.path.is_dir():
+            raise BadInput(f"the run's folder {self.path} is a file; name a folder (`run`, or --run FOLDER)")
+        if not self.recipe.is_file() or self.holds_run:
+            return
+        whose = "the recipe itself" if self.recipe.samefile(recipe) else "a recipe.yaml that is no run's"
+        raise BadInput(
+            f"the run's folder {self.path} holds {whose}, and a run keeps its own recipe.yaml there; "
+            "name another folder (`run`, or --run FOLDER)"
+        )
 
     @contextmanager
     def held(self, purpose: str) -> Iterator[int]:
@@ -98,7 +121,7 @@ def locked_folder(folder: Path, lock_file: Path, purpose: str) -> Iterator[int]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(descriptor, 4096).decode(errors="replace").strip() or "an unknown process"
+            holder = _holder(os.read(descriptor, 4096))
             raise BadInput(
                 f"{folder} is in use: {holder}. Wait for it, stop it, or choose another folder."
             ) from None
@@ -110,8 +133,18 @@ def locked_folder(folder: Path, lock_file: Path, purpose: str) -> Iterator[int]:
                 "since": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
             }
         )
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, holder_text.encode(), 0)
+        with explained_disk_errors(lock_file):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder_text.encode(), 0)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _holder(content: bytes) -> str:
+    """Who holds a lock, in words, from what the holder wrote into it."""
+    try:
+        said = json.loads(content)
+        return f"process {said['pid']} on {said['host']} ({said['purpose']}) since {said['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "an unknown process"

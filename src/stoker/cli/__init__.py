@@ -5,6 +5,7 @@ What a verb needs is imported inside it, so that `stoker --help` and the recipe 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from stoker.cli.application import application, main
@@ -12,6 +13,11 @@ from stoker.cli.data import verbs as data_verbs
 from stoker.cli.job import plan, prepare, run, train
 from stoker.cli.recipe import verbs as recipe_verbs
 from stoker.cli.runs import evaluate, export, report
+
+# Threads that wait for each other by spinning take the processor from the thread they wait for as soon as another
+# process is about: a step then took seven times as long. Read when torch is first imported, so said here.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 _VERBS: dict[str, Callable[..., None]] = {
     "run": run,

@@ -14,8 +14,10 @@ import typer
 from typer.core import TyperGroup
 
 from stoker import __version__
+from stoker.cli.streams import make_streams_safe
 from stoker.console import print_error, print_result
-from stoker.errors import EXIT_FAILED, EXIT_TERMINATED, StokerError, Terminated
+from stoker.durable_files import disk_error
+from stoker.errors import EXIT_FAILED, EXIT_TERMINATED, BadInput, StokerError, Terminated
 
 _DEBUG_VARIABLE = "STOKER_DEBUG"
 
@@ -64,8 +66,10 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line and exit: see `stoker.errors` for the codes."""
+    make_streams_safe()
     _end_politely_on_sigterm()
     try:
+        _require_current_folder()
         application()
     except StokerError as error:
         if _debugging():
@@ -78,9 +82,18 @@ def main() -> NoReturn:
     except Exception as error:
         if _debugging():
             traceback.print_exc()
-        print_error(_unexpected(error))
+        explained = disk_error(error, error.filename) if isinstance(error, OSError) else None
+        print_error(_unexpected(error) if explained is None else str(explained))
         sys.exit(EXIT_FAILED)
     sys.exit(0)
+
+
+def _require_current_folder() -> None:
+    """Libraries find their own files by way of it, and fail in ways that nobody understands."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise BadInput("the current folder was deleted; change to another (cd) and run the command again") from None
 
 
 def _debugging() -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stoker.errors import BadInput
 from stoker.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -46,5 +47,8 @@ def load(path: Path, overrides: list[str] | None, run: Path | None = None) -> Lo
 
     given = list(overrides or ())
     if run is not None:
+        if not run.name and not run.is_absolute():
+            # An unset shell variable: the run would land in the current folder, between other things.
+            raise BadInput("--run: expected a folder, got nothing or `.`; name the run's own folder")
         given.append(f"run={json.dumps(str(run.absolute()), ensure_ascii=False)}")
     return load_recipe(path, given)

@@ -114,7 +114,7 @@ class _Hashes:
 
     def _read(self) -> dict[str, Any]:
         try:
-            known = json.loads(self._file.read_text())
+            known = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return known if isinstance(known, dict) else {}

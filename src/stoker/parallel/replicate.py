@@ -27,7 +27,6 @@ def replicate(model: nn.Module, world: World) -> DistributedDataParallel:
         device_ids=[world.device] if world.device.type == "cuda" else None,
         process_group=group,
         gradient_as_bucket_view=True,
-        broadcast_buffers=False,
         init_sync=False,  # initial values are a function of the seed: every rank has them already
     )
     wrapped.register_comm_hook(group, _sum_gradients)

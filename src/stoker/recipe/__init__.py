@@ -55,9 +55,9 @@ _LARGEST_DERIVED_MICRO_BATCH_TOKENS = 8192
 class Recipe(Section):
     """Everything that decides what a run trains."""
 
-    name: str = Field(pattern=r"^[\w.-]+$", max_length=128)
+    name: str = Field(pattern=r"^\.*[\w-][\w.-]*$", max_length=128)
     """Names the run; its folder is `runs/<name>` beside the recipe unless told otherwise."""
-    run: str | None = None
+    run: str | None = Field(default=None, min_length=1)
     """Folder of the run, relative to the recipe; by default `runs/<name>`."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Every random draw follows from this."""

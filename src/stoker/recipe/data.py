@@ -26,7 +26,7 @@ class PackageFiles(Section):
 class Source(Section):
     """One named body of text with a weight in the mixture."""
 
-    name: str = Field(pattern=r"^[\w.-]+$", max_length=64)
+    name: str = Field(pattern=r"^\.*[\w-][\w.-]*$", max_length=64)
     """Unique name, used in the ledger, the record and the report."""
     kind: Kind = "prose"
     """What the text is; cleaning and filters depend on it."""

@@ -55,8 +55,8 @@ def write_template(
     derivation = derive(wanted, read_amount(tokens, "--tokens") if tokens is not None else None)
     if name is None:
         name = re.sub(r"[^\w.-]+", "-", path.absolute().parent.name)[:100].strip("-") or "model"
-    elif not re.fullmatch(r"[\w.-]{1,128}", name):
-        raise BadInput(f"--name: only letters, digits, `_`, `-` and `.`, at most 128; got {name!r}")
+    elif not re.fullmatch(r"[\w.-]{1,128}", name) or not name.strip("."):
+        raise BadInput(f"--name: only letters, digits, `_`, `-` and `.`, not dots alone, at most 128; got {name!r}")
     write_text(path, template(name, derivation, _guess_sources(data, path.absolute().parent)))
     return path
 

@@ -17,6 +17,7 @@ from stoker.durable_files import remove_partials, write_bytes, write_json, write
 from stoker.errors import BadInput
 from stoker.planning import Plan, make_plan, measure_machine, require_fits
 from stoker.progress import Progress, Task
+from stoker.recipe import Recipe
 from stoker.recipe.differences import require_compatible
 from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
 from stoker.record import Record
@@ -47,9 +48,10 @@ def train(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> Traini
     """
     if "WORLD_SIZE" in os.environ:
         return _train_as_one_rank(loaded, run, progress)
+    require_trainable(loaded, run)
     corpus = prepare(loaded, progress)
     with run.held("train") as lock:
-        job = open_run(loaded, run, corpus)
+        job = open_run(loaded, run, corpus, progress)
         checkpoint = latest(run.checkpoints)
         if checkpoint is not None and _step_of(checkpoint) >= loaded.recipe.training.steps:
             return TrainingOutcome(run, _step_of(checkpoint), checkpoint, trained_now=False)
@@ -62,7 +64,21 @@ def train(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> Traini
         return _outcome(run)
 
 
-def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus) -> Job:
+def require_trainable(loaded: LoadedRecipe, run: RunDirectory) -> Recipe | None:
+    """The recipe that the folder `run` was trained with, None for a new run.
+
+    Raises `BadInput` when the folder cannot be this run's, or when the recipe changed in a way that would make
+    it another run; worth asking before hours of preparation.
+    """
+    run.require_free_for(loaded.path)
+    if not run.recipe.is_file():
+        return None
+    existing = load_recipe(run.recipe).recipe
+    require_compatible(existing, loaded.recipe)
+    return existing
+
+
+def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, progress: Progress) -> Job:
     """Write what a run's folder holds before its first step, or check that it is the same run.
 
     The caller holds the folder. Raises `BadInput` when the recipe changed in a way that would make it
@@ -70,13 +86,14 @@ def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus) -> Job:
     """
     recipe = loaded.recipe
     text = dump_recipe(recipe)
-    existing = load_recipe(run.recipe).recipe if run.recipe.is_file() else None
-    if existing is not None:
-        require_compatible(existing, recipe)
+    existing = require_trainable(loaded, run)
     for folder in (run.path, run.checkpoints):
         remove_partials(folder)
     if not run.plan.is_file() or existing is None or dump_recipe(existing) != text:
+        progress.say("plan: predicting memory and time on this machine")
         plan = plan_for(loaded, corpus)
+        for line in str(plan).rstrip().splitlines():
+            progress.say(f"  {line}")
         write_json(run.plan, plan.model_dump(mode="json"))
     write_text(run.recipe, text)
     write_bytes(run.corpus, (corpus.folder / "manifest.json").read_bytes())
@@ -95,9 +112,9 @@ def plan_for(loaded: LoadedRecipe, corpus: Corpus) -> Plan:
 
 
 def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
-    rank, local_rank = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    loaded.recipe.layout.require_world_size(int(os.environ["WORLD_SIZE"]))
+    rank, local_rank = _set_by_launcher("RANK"), _set_by_launcher("LOCAL_RANK", "0")
+    local_ranks = _set_by_launcher("LOCAL_WORLD_SIZE", "1")
+    loaded.recipe.layout.require_world_size(_set_by_launcher("WORLD_SIZE"))
     corpus = find_prepared(loaded)
     if corpus is None:
         raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
@@ -107,10 +124,20 @@ def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progre
             train_rank(job, rank, local_rank, local_ranks, None, stop, lambda message: None)
             return _outcome(run)
         with run.held("train"):
-            job = open_run(loaded, run, corpus)
+            job = open_run(loaded, run, corpus, progress)
             with _shown(progress, job, 0) as report:
                 train_rank(job, rank, local_rank, local_ranks, None, stop, report)
     return _outcome(run)
+
+
+def _set_by_launcher(variable: str, default: str = "") -> int:
+    value = os.environ.get(variable, default)
+    if not value.isdecimal():
+        raise BadInput(
+            f"WORLD_SIZE is set, as a launcher such as torchrun does, so {variable} must be a whole number, but it "
+            f"is {value!r}; start the ranks with a launcher, or unset WORLD_SIZE"
+        )
+    return int(value)
 
 
 def _outcome(run: RunDirectory) -> TrainingOutcome:

@@ -148,11 +148,13 @@ def _as_failure(error: BaseException, rank: int, run: RunDirectory) -> dict[str,
     message = str(error)
     if not understood:
         path = run.record / f"rank-{rank:05d}" / "traceback.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(traceback.format_exception(error)))
-        message = (
-            f"rank {rank} failed: {type(error).__name__}: {message.splitlines()[0] if message else ''} (see {path})"
-        )
+        message = f"rank {rank} failed: {type(error).__name__}: {message.splitlines()[0] if message else ''}"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+            message += f" (see {path})"
+        except OSError as disk:  # what went wrong must be told even when nothing can be written
+            message += f" ({path} could not be written: {disk.strerror})"
     kinds: tuple[type[StokerError], ...] = (NonFinite, Terminated)
     return {
         "kind": "failure",

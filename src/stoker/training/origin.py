@@ -21,8 +21,11 @@ def corpus_of(run: RunDirectory) -> Corpus:
     run.require_run()
     if not run.origin.is_file():
         raise BadInput(f"{run.path} does not say where its corpus is ({run.origin.name} is missing)")
-    origin = json.loads(run.origin.read_text())
-    folder = Path(origin["corpus"])
+    try:
+        origin = json.loads(run.origin.read_text(encoding="utf-8"))
+        folder = Path(origin["corpus"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{run.origin} is damaged; `stoker train` on this run's recipe writes it anew") from error
     if not folder.is_dir():
         raise BadInput(
             f"the corpus of {run.path} is gone: {folder}; make it again with `stoker prepare {origin['recipe']}`"

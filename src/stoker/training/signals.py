@@ -24,12 +24,15 @@ class StopRequest:
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Turn SIGTERM and SIGINT into a `StopRequest` until the block ends."""
+    """Turn SIGTERM, SIGINT and the loss of the terminal into a `StopRequest` until the block ends."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request.note) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup asks to go on without the terminal
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, request.note) for number in numbers}
     try:
         yield request
     finally:

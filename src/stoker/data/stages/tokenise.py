@@ -72,7 +72,7 @@ def tokenise(
                     for shard in shards:
                         shard["file"] = f"tokens/{name}/{shard['file']}"
                     write_json(note, shards)
-                written.setdefault(name, {})[split] = json.loads(note.read_text())
+                written.setdefault(name, {})[split] = json.loads(note.read_text(encoding="utf-8"))
                 task.advance(int(candidates.bytes[documents].sum()))
     return written
 
