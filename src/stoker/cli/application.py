@@ -91,7 +91,7 @@ def main() -> NoReturn:
 def _require_current_folder() -> None:
     """Libraries find their own files by way of it, and fail in ways that nobody understands."""
     try:
-        os.getcwd()
+        Path.cwd()
     except FileNotFoundError:
         raise BadInput("the current folder was deleted; change to another (cd) and run the command again") from None
 
