@@ -21,7 +21,7 @@ from stoker.durable_files import (
     write_json,
     write_text,
 )
-from stoker.errors import StokerError
+from stoker.errors import BadInput, StokerError
 
 
 def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -125,10 +125,8 @@ def test_what_the_disk_refuses_is_said_in_words(
 
 
 def test_other_errors_of_the_system_are_not_hidden(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").mkdir()
-    with pytest.raises(OSError) as caught:
-        write_text(tmp_path / "a.txt", "new")
-    assert not isinstance(caught.value, StokerError)
+    with pytest.raises(OSError, match="the disk is broken"), durable_file(tmp_path / "a.txt"):
+        raise OSError(errno.EIO, "the disk is broken")
 
 
 def test_a_folder_is_published_whole(tmp_path: Path) -> None:
@@ -164,3 +162,35 @@ def test_the_checksum_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
     content = bytes(range(256)) * 10_000
     (tmp_path / "a").write_bytes(content)
     assert sha256_of_file(tmp_path / "a") == hashlib.sha256(content).hexdigest()
+
+
+def test_a_pipe_or_device_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(BadInput, match="a device or a pipe"):
+            write_text(path, "page")
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+def test_writing_to_a_link_writes_what_it_points_to(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "elsewhere" / "page")
+    write_text(link, "first")
+    write_text(link, "second")
+    assert link.is_symlink()
+    assert (tmp_path / "elsewhere" / "page").read_text() == "second"
+
+
+@pytest.mark.parametrize("name", ["a file/page", "folder", "x" * 300])
+def test_a_name_that_cannot_be_written_is_explained(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StokerError, match="could not write"):
+        write_text(tmp_path / name, "page")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a file", "folder"]

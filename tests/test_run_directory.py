@@ -85,7 +85,10 @@ def test_a_folder_without_a_run_says_how_to_make_one(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_folder_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
-    with pytest.raises((StokerError, FileExistsError)), RunDirectory(tmp_path / "run").held("train"):
+    with (
+        pytest.raises(StokerError, match="a file stands where a folder is expected"),
+        RunDirectory(tmp_path / "run").held("train"),
+    ):
         pass
 
 

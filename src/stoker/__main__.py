@@ -1,4 +1,4 @@
-"""`python -m stoker` and the command `stoker`: nothing is imported before Ctrl-C is understood."""
+"""`python -m stoker` and the command `stoker`: little is imported before Ctrl-C is understood."""
 
 import sys
 
@@ -6,6 +6,10 @@ import sys
 def main() -> None:
     """Run the command line."""
     try:
+        from stoker.standard_streams import make_streams_safe, speak_utf8
+
+        speak_utf8()
+        make_streams_safe()
         from stoker.cli import main as run
     except KeyboardInterrupt:
         sys.exit(143)

@@ -61,7 +61,11 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Pa
         ("weight: 1", "weight: .nan", "data.sources.0.weight: expected a finite number, got not-a-number"),
         ("weight: 1", "weight: .inf", "data.sources.0.weight: expected a finite number, got inf"),
         ("name: small", "name: 12", "recipe.yaml:1:1: name: expected text (put it in quotes), got 12"),
-        ("name: small", "name: a/b", "name: expected only letters, digits, `_`, `-` and `.`, got 'a/b'"),
+        (
+            "name: small",
+            "name: a/b",
+            "name: expected only letters, digits, `_`, `-` and `.`, and not dots alone, got 'a/b'",
+        ),
         ("paths: [text/english]", "paths: text", "data.sources.0.paths: expected a list, got 'text'"),
         ("model:", "modle:", "recipe.yaml:10:1: modle: unknown key; did you mean `model`?"),
         ("  steps: 10", "  steps: 10\n  hidden_size: 3", "unknown key here; it belongs to `model.hidden_size`"),

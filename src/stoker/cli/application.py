@@ -14,7 +14,6 @@ import typer
 from typer.core import TyperGroup
 
 from stoker import __version__
-from stoker.cli.streams import make_streams_safe
 from stoker.console import print_error, print_result
 from stoker.durable_files import disk_error
 from stoker.errors import EXIT_FAILED, EXIT_TERMINATED, BadInput, StokerError, Terminated
@@ -66,7 +65,6 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line and exit: see `stoker.errors` for the codes."""
-    make_streams_safe()
     _end_politely_on_sigterm()
     try:
         _require_current_folder()
@@ -105,6 +103,11 @@ def _unexpected(error: Exception) -> str:
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     more = "" if _debugging() else f" Run it again with {_DEBUG_VARIABLE}=1 to see where it comes from."
     words = str(error).strip().split("\n")[0]
+    if isinstance(error, MemoryError) or "can't allocate memory" in words or "out of memory" in words:
+        return (
+            f"this machine's memory does not suffice{where} ({words or 'no memory left'}). A smaller model, "
+            "training.micro_batch_size or training.sequence_length needs less."
+        )
     return f"an unexpected error{where}: {type(error).__name__}{': ' + words if words else ''}.{more}"
 
 

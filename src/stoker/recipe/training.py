@@ -127,7 +127,7 @@ class Training(Section):
     compile: bool = False
     """Compile each block with torch.compile."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=1024)
     """Processor threads per rank; by default the processors divided by the ranks of this machine."""
     timeout_seconds: float = Field(default=600, gt=0)
     """A collective that takes longer ends the run."""

@@ -15,6 +15,7 @@ from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
 from stoker.errors import BadInput
+from stoker.parallel.world import choose_device
 from stoker.planning import Plan, make_plan, measure_machine, require_fits
 from stoker.progress import Progress, Task
 from stoker.recipe import Recipe
@@ -67,9 +68,10 @@ def train(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> Traini
 def require_trainable(loaded: LoadedRecipe, run: RunDirectory) -> Recipe | None:
     """The recipe that the folder `run` was trained with, None for a new run.
 
-    Raises `BadInput` when the folder cannot be this run's, or when the recipe changed in a way that would make
-    it another run; worth asking before hours of preparation.
+    Raises `BadInput` when the folder cannot be this run's, when the recipe changed in a way that would make
+    it another run, or when its device is absent; worth asking before hours of preparation.
     """
+    choose_device(loaded.recipe.training.device, 0)
     run.require_free_for(loaded.path)
     if not run.recipe.is_file():
         return None

@@ -68,13 +68,22 @@ def test_archives_of_several_members_are_read_to_the_end(tmp_path: Path, ending:
     assert faults(found) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\x1f", b"\x28\xb5", b"plain text\n"])
+@pytest.mark.parametrize("content", [b"\x1f", b"\x28\xb5", b"plain text\n"])
 @pytest.mark.parametrize("ending", ["gz", "zst"])
 def test_what_only_claims_to_be_an_archive_is_a_fault(tmp_path: Path, ending: str, content: bytes) -> None:
     (tmp_path / f"a.jsonl.{ending}").write_bytes(content)
     found = read_all(tmp_path)
     assert texts(found) == []
-    assert len(found) == (1 if content else 0)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("documents", ["file", "line", "paragraph"])
+def test_an_empty_file_is_one_empty_document(tmp_path: Path, name: str, documents: str) -> None:
+    (tmp_path / name).write_bytes(b"")
+    found = read_all(tmp_path, documents=documents)
+    assert texts(found) == [""]
+    assert faults(found) == []
 
 
 def test_the_text_before_the_damage_of_a_compressed_text_file_is_kept(tmp_path: Path) -> None:

@@ -60,7 +60,13 @@ def read_part(source: Source, part: Part, maximum_bytes: int) -> Iterator[Docume
     readers = {"jsonl": jsonl.read, "parquet": parquet.read, "html": whole.read, "code": whole.read}
     reader = readers.get(part.file.format, text.read)
     try:
-        yield from reader(reading, part)
+        nothing = True
+        for found in reader(reading, part):
+            nothing = False
+            yield found
+        if nothing and part.is_whole_file and source.extract == "whole":
+            # Counted and named like an empty document: nobody should wonder what became of the file.
+            yield reading.document("file", "")
     except Damaged as error:
         yield reading.fault(f"byte {error.byte}", error.reason, error.detail)
     except Undecodable as error:

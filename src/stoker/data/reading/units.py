@@ -35,6 +35,11 @@ class Part:
     first_line: int = 1
     """Or first row."""
 
+    @property
+    def is_whole_file(self) -> bool:
+        """Whether nothing of the file is in another part."""
+        return self.start == 0 and self.stop is None
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:

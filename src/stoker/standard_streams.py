@@ -1,8 +1,9 @@
-"""Standard streams that cannot hurt: closed ones are opened, and what people only watch may fail to be shown."""
+"""What the process finds on starting: streams that may be closed, a locale that may not be UTF-8."""
 
 from __future__ import annotations
 
 import io
+import locale
 import os
 import sys
 from typing import Any
@@ -16,6 +17,22 @@ class _Forgiving(io.FileIO):
             return super().write(content)
         except OSError:
             return len(content)
+
+
+def speak_utf8() -> None:
+    """Start this Python anew in its UTF-8 mode where the locale says otherwise.
+
+    Names of files in a recipe and the files of libraries are UTF-8, whatever the terminal shows; what is
+    printed stays in the terminal's encoding.
+    """
+    if sys.getfilesystemencoding().lower() == "utf-8" and locale.getpreferredencoding(False).lower() == "utf-8":
+        return
+    if os.environ.get("PYTHONUTF8") == "1" or sys.flags.ignore_environment:
+        return  # asked for already, or it would not be listened to
+    os.environ["PYTHONUTF8"] = "1"
+    if sys.stdout is not None:
+        os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def make_streams_safe() -> None:
