@@ -170,11 +170,12 @@ def test_a_run_of_one_step_has_a_page(tmp_path: Path) -> None:
     assert len(floats(page.payload["charts"]["run-0-loss"]["lines"][0]["raw"])) == 1
 
 
-def test_a_run_with_nothing_but_a_recipe_has_a_page(tmp_path: Path) -> None:
+def test_a_run_that_has_recorded_nothing_yet_has_a_page(tmp_path: Path) -> None:
     run = SyntheticRun(
         steps=0, resume_from=None, plan=False, corpus=False, environment=False, ending=None, checkpoints=()
     ).write(tmp_path)
     shutil.rmtree(run.record)
+    run.record.mkdir()
     page = page_of(run)
     for expected in (
         "not started", "No step has been recorded yet", "has not been evaluated", "This run has no plan",
