@@ -21,6 +21,8 @@ import zstandard
 from stoker.data.ledger import Ledger
 from tests.end_to_end.small_job import command, environment, recipe, stoker, write_job
 
+pytestmark = pytest.mark.slow
+
 _LINES = "".join(
     json.dumps({"text": f"Sentence {i} of a text about rivers and lanterns."}) + "\n" for i in range(80)
 )
@@ -113,7 +115,6 @@ def test_text_in_other_encodings_is_read(job: Path) -> None:
         assert rows[0]["verdict"] != "fault"
 
 
-@pytest.mark.slow
 def test_a_huge_single_line_is_passed_over_in_little_memory(job: Path) -> None:
     folder = job.parent / "huge"
     folder.mkdir()
@@ -281,7 +282,6 @@ def test_a_full_disk_while_preparing_is_told_and_the_same_command_goes_on(
     assert json.loads(stoker("prepare", job, "--json").stdout)["fingerprint"] in os.listdir(small_disk / "prepared")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [0, 8, 30, 600, 1300])
 def test_a_full_disk_while_training_is_told_and_the_same_command_goes_on(
     job: Path, small_disk: Path, kilobytes: int
