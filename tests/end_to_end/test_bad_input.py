@@ -151,6 +151,12 @@ def test_too_little_text_is_refused_with_where_it_went(job: Path) -> None:
     assert stoker("prepare", job).returncode == 0
 
 
+@pytest.mark.parametrize("verb", ["plan", "train", "run"])
+def test_a_model_beyond_this_machine_is_refused_before_anything_large_is_allocated(job: Path, verb: str) -> None:
+    line = f"ulimit -v {12 << 20}; stoker {verb} {shlex.quote(str(job))} "
+    _one_message(_shell(line + "model.hidden_size=1000000"), 2, "would not fit", "GiB free")
+
+
 def test_all_mistakes_of_a_recipe_are_told_at_once(job: Path) -> None:
     mistakes = ["data.sources.english.weight=-1", "training.stepz=3", "training.sequence_length=many"]
     mistakes += ["training.threads=100000", 'run=""', "name=.."]

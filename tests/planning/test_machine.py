@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 import psutil
+import pytest
 import torch
 
-from stoker.planning import accelerators, make_plan, measure_machine
+import stoker.planning.machine
+from stoker.planning import accelerators, look_at_machine, make_plan, measure_machine
+from tests.planning.machines import RATES
 from tests.planning.test_memory import recipe_of
 
 
@@ -57,3 +60,14 @@ def test_every_accelerator_in_the_table_has_a_source() -> None:
         assert entry.peak_flops_per_second("fp32") is None
     assert table["tesla v100-sxm2-16gb"].peak_flops_per_second("bf16") is None
     assert table["nvidia h200"].peak_flops_per_second("pure_bf16") == 989e12
+
+
+def test_looking_measures_nothing_and_measuring_keeps_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = recipe_of(
+        {"hidden_size": 64, "layers": 2, "heads": 4, "ffn_hidden_size": 160}, threads=1, device="cpu"
+    )
+    monkeypatch.setattr(stoker.planning.machine, "measure_rates", lambda *_: RATES)
+    hardware = look_at_machine(recipe)
+    assert not hasattr(hardware, "rates")
+    machine = measure_machine(recipe, 300, hardware)
+    assert machine == machine.model_copy(update=dict(hardware))

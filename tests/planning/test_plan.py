@@ -84,10 +84,13 @@ def test_what_cannot_fit_is_refused_with_what_would() -> None:
     with pytest.raises(
         BadInput, match=r"would not fit: it needs .* GiB free. this would fit: training.micro_batch"
     ):
-        require_fits(plan, small)
+        require_fits(recipe, 512, small)
     size = int(next(w for w in plan.warnings if "fit:" in w).rsplit("=", 1)[1])
-    smaller = recipe_of({**MODEL, "layers": 8}, sequence_length=512, global_batch_size=64, micro_batch_size=size)
-    require_fits(make_plan(smaller, 512, small), small)
+    require_fits(
+        recipe_of({**MODEL, "layers": 8}, sequence_length=512, global_batch_size=64, micro_batch_size=size),
+        512,
+        small,
+    )
 
 
 def test_sharding_is_proposed_where_smaller_micro_batches_do_not_help() -> None:
@@ -100,10 +103,31 @@ def test_sharding_is_proposed_where_smaller_micro_batches_do_not_help() -> None:
 
 
 def test_a_model_that_nothing_can_fit_says_so() -> None:
-    tiny = machine(available_bytes=2**20)
-    plan = make_plan(recipe_of(MODEL), 512, tiny)
+    tiny = machine(available_bytes=2 * 2**20)
     with pytest.raises(BadInput, match="no smaller micro-batch or sharding fits either"):
-        require_fits(plan, tiny)
+        require_fits(recipe_of(MODEL), 512, tiny)
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"hidden_size": 10**6},
+        {"hidden_size": 10**12},
+        {"layers": 10**9},
+        {"ffn_hidden_size": 10**12},
+        {"heads": 10**9, "hidden_size": 64 * 10**9},
+    ],
+    ids=str,
+)
+def test_a_model_beyond_any_machine_is_refused_from_its_size_alone(impossible: dict[str, int]) -> None:
+    with pytest.raises(BadInput, match=r"would not fit.*Weights and gradients alone"):
+        require_fits(recipe_of({**MODEL, **impossible}), 512, machine())
+
+
+def test_sizes_with_countless_divisions_are_judged_at_once() -> None:
+    recipe = recipe_of(MODEL, global_batch_size=2**24, micro_batch_size=2**24)
+    with pytest.raises(BadInput, match=r"this would fit: training\.micro_batch_size="):
+        require_fits(recipe, 512, machine())
 
 
 def test_a_run_a_little_over_what_is_free_is_warned_of_and_not_refused() -> None:
@@ -111,7 +135,7 @@ def test_a_run_a_little_over_what_is_free_is_warned_of_and_not_refused() -> None
     tight = machine(available_bytes=int(needed * GIB * 0.95))
     plan = make_plan(recipe_of(MODEL), 512, tight)
     assert plan.warnings
-    require_fits(plan, tight)
+    require_fits(recipe_of(MODEL), 512, tight)
 
 
 def test_ranks_on_one_processor_share_its_memory() -> None:

@@ -60,10 +60,9 @@ def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | 
     """What the user should look at before starting."""
     lines = []
     if needed > machine.available_bytes:
-        remedy = f"this would fit: {fitting}" if fitting else "no smaller micro-batch or sharding fits either"
         lines.append(
             f"needs {needed / _GIB:.1f} GiB, but {machine.available_bytes / _GIB:.1f} GiB of "
-            f"{machine.memory_bytes / _GIB:.1f} GiB are free; {remedy}"
+            f"{machine.memory_bytes / _GIB:.1f} GiB are free; {remedy_of(fitting)}"
         )
     ranks = recipe.layout.world_size
     if machine.device == "cpu" and machine.threads * machine.ranks_here(ranks) > machine.cores:
@@ -76,6 +75,11 @@ def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | 
             f"no published {recipe.training.precision} peak is known for {machine.name}: no model FLOPs utilisation"
         )
     return tuple(lines)
+
+
+def remedy_of(fitting: str | None) -> str:
+    """What to do about a run that does not fit, from `what_fits`."""
+    return f"this would fit: {fitting}" if fitting else "no smaller micro-batch or sharding fits either"
 
 
 def as_text(plan: dict[str, Any], layout: str) -> str:

@@ -42,8 +42,8 @@ class Accelerator(BaseModel):
         return None if tflops is None else tflops * 1e12
 
 
-class Machine(BaseModel):
-    """One machine, as far as a plan needs to know it."""
+class Hardware(BaseModel):
+    """What a machine has, before anything is measured on it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -63,11 +63,16 @@ class Machine(BaseModel):
     """Memory of a rank that holds no model yet (Python, libraries), where ranks share the machine's memory."""
     accelerator: Accelerator | None = None
     """None on a processor, and for an accelerator that is not in the table: then there is no published peak."""
-    rates: Rates
 
     def ranks_here(self, world_size: int) -> int:
         """How many ranks of a run of `world_size` share this machine's memory (CPU) or one device (CUDA: 1)."""
         return world_size if self.device == "cpu" else 1
+
+
+class Machine(Hardware):
+    """One machine, as far as a plan needs to know it."""
+
+    rates: Rates
 
     def peak_flops_per_second(self, precision: str) -> float | None:
         """What model FLOPs are held against: the published peak; on a processor the measured one."""
@@ -84,39 +89,48 @@ def accelerators() -> dict[str, Accelerator]:
     return {entry.device_name.casefold(): entry for entry in entries}
 
 
-def measure_machine(recipe: Recipe | None = None, vocabulary_size: int | None = None) -> Machine:
-    """Look at this machine and measure, in about a second, how fast it does a model's operations.
-
-    With a `recipe` the rates are those of its shapes, its precision and the threads one of its ranks
-    will have; without, those of a small fp32 model. Starts no process and leaves the thread count as
-    it was. Raises `BadInput` for what `measure_rates` cannot run.
-    """
-    work = Work.of(recipe, vocabulary_size or _DEFAULT_VOCABULARY)
+def look_at_machine(recipe: Recipe | None = None) -> Hardware:
+    """What this machine has, and the threads one rank of `recipe` will have. Measures and allocates nothing."""
     if _wants_cuda(recipe):
-        return _cuda_machine(work)
+        return _cuda_hardware()
+    ranks = recipe.layout.world_size if recipe else 1
     cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     cores = min(cores, len(os.sched_getaffinity(0)))
-    ranks = recipe.layout.world_size if recipe else 1
-    threads = (recipe.training.threads if recipe else None) or max(1, cores // ranks)
     memory, available = _host_memory()
-    runtime = psutil.Process().memory_info().rss
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        rates = measure_rates(work, torch.device("cpu"))
-    finally:
-        torch.set_num_threads(before)
-    return Machine(
+    return Hardware(
         device="cpu",
         name=_processor_name(),
         devices=1,
         cores=cores,
-        threads=threads,
+        threads=(recipe.training.threads if recipe else None) or max(1, cores // ranks),
         memory_bytes=memory,
         available_bytes=available,
-        runtime_bytes=runtime,
-        rates=rates,
+        runtime_bytes=psutil.Process().memory_info().rss,
     )
+
+
+def measure_machine(
+    recipe: Recipe | None = None, vocabulary_size: int | None = None, hardware: Hardware | None = None
+) -> Machine:
+    """Look at this machine and measure, in about a second, how fast it does a model's operations.
+
+    With a `recipe` the rates are those of its shapes, its precision and the threads one of its ranks
+    will have; without, those of a small fp32 model. Holds tensors of those shapes: ask `require_fits`
+    first. Starts no process and leaves the thread count as it was. `hardware` is what
+    `look_at_machine` gave for the same recipe.
+    """
+    work = Work.of(recipe, vocabulary_size or _DEFAULT_VOCABULARY)
+    hardware = hardware or look_at_machine(recipe)
+    if hardware.device == "cuda":
+        rates = measure_rates(work, torch.device("cuda", torch.cuda.current_device()))
+    else:
+        before = torch.get_num_threads()
+        torch.set_num_threads(hardware.threads)
+        try:
+            rates = measure_rates(work, torch.device("cpu"))
+        finally:
+            torch.set_num_threads(before)
+    return Machine(**dict(hardware), rates=rates)
 
 
 def _wants_cuda(recipe: Recipe | None) -> bool:
@@ -124,11 +138,11 @@ def _wants_cuda(recipe: Recipe | None) -> bool:
     return wanted != "cpu" and torch.cuda.is_available()
 
 
-def _cuda_machine(work: Work) -> Machine:
+def _cuda_hardware() -> Hardware:
     device = torch.device("cuda", torch.cuda.current_device())
     available, memory = torch.cuda.mem_get_info(device)
     name = torch.cuda.get_device_name(device)
-    return Machine(
+    return Hardware(
         device="cuda",
         name=name,
         devices=torch.cuda.device_count(),
@@ -138,7 +152,6 @@ def _cuda_machine(work: Work) -> Machine:
         available_bytes=available,
         runtime_bytes=0,
         accelerator=accelerators().get(name.casefold()),
-        rates=measure_rates(work, device),
     )
 
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from stoker.errors import BadInput
 from stoker.layout import Layout
 from stoker.model import flops_per_token, parameter_count
-from stoker.planning.explanation import as_text, reasons_of, warnings_of
-from stoker.planning.machine import Machine
+from stoker.planning.explanation import as_text, reasons_of, remedy_of, warnings_of
+from stoker.planning.machine import Hardware, Machine
 from stoker.planning.memory import MemoryBytes, parameter_shapes, pass_of, peak_memory
 from stoker.planning.time import communication_seconds, compute_seconds, exposed_seconds, update_seconds
 from stoker.recipe import Recipe
@@ -112,7 +112,7 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
     tokens = stage.global_batch_size * training.sequence_length
     flops = float(flops_per_token(recipe.model, vocabulary_size, training.sequence_length).full * tokens)
     peak = machine.peak_flops_per_second(training.precision)
-    needed = (memory.total + machine.runtime_bytes) * machine.ranks_here(ranks)
+    needed = needed_bytes(recipe, vocabulary_size, machine)
     fitting = None
     if needed > machine.available_bytes:
         fitting = what_fits(recipe, vocabulary_size, machine)
@@ -139,28 +139,49 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
     )
 
 
-def require_fits(plan: Plan, machine: Machine) -> None:
-    """Raise `BadInput`, with what would fit, when `plan` needs clearly more memory than is free on `machine`."""
-    available = machine.available_bytes / _GIB
-    if plan.needed_memory_gib <= available * _MARGIN:
-        return
-    remedy = next((line for line in plan.warnings if line.startswith("needs ")), "")
+def require_fits(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> None:
+    """Raise `BadInput`, with what would fit, when `recipe` needs clearly more memory than is free.
+
+    Worked out without allocating or measuring anything, however large the model is.
+    """
+    limit = hardware.available_bytes * _MARGIN
+    needed = _least_bytes(recipe, vocabulary_size, hardware)
+    remedy = "Weights and gradients alone, each held once, do not fit: use a smaller model"
+    if needed <= limit:
+        needed = needed_bytes(recipe, vocabulary_size, hardware)
+        if needed <= limit:
+            return
+        remedy = remedy_of(what_fits(recipe, vocabulary_size, hardware))
     raise BadInput(
-        f"this run would not fit: it needs {plan.needed_memory_gib:.1f} GiB, but {machine.name} has "
-        f"{available:.1f} GiB free. {remedy.partition('; ')[2] or 'Use a smaller model or batch.'}"
+        f"this run would not fit: it needs {needed / _GIB:,.1f} GiB, but {hardware.name} has "
+        f"{hardware.available_bytes / _GIB:,.1f} GiB free. {remedy}"
     )
 
 
-def what_fits(recipe: Recipe, vocabulary_size: int, machine: Machine) -> str | None:
+def _least_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
+    """Less than any layout needs: known at once for a model whose parts are too many to look at."""
+    parameters = parameter_count(recipe.model, vocabulary_size, recipe.training.sequence_length).total
+    ranks = recipe.layout.world_size
+    width = 2 if recipe.training.precision == "pure_bf16" else 4
+    return 2 * width * parameters * hardware.ranks_here(ranks) // ranks
+
+
+def needed_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
+    """What all ranks that share one memory need of it together, at the highest moment of the run."""
+    highest = max(_memory(recipe, vocabulary_size, stage.first_step, hardware).total for stage in _stages(recipe))
+    return (highest + hardware.runtime_bytes) * hardware.ranks_here(recipe.layout.world_size)
+
+
+def what_fits(recipe: Recipe, vocabulary_size: int, machine: Hardware) -> str | None:
     """The nearest change of micro-batch or layout with which `recipe` fits; None when none does."""
     training = recipe.training
     per_rank = recipe.layout.sequences_per_rank(training.global_batch_size)
     current = recipe.micro_batch_size_at(1)
-    divisors = [size for size in range(current - 1, 0, -1) if per_rank % size == 0]
+    divisors = [size for size in _divisors(per_rank) if size < current]
     trials = [(f"training.micro_batch_size={size}", recipe.layout, size) for size in divisors]
     ranks = recipe.layout.world_size
-    for shards in range(2 * recipe.layout.dp_shard, ranks + 1):
-        if ranks % shards == 0 and shards % recipe.layout.dp_shard == 0:
+    for shards in reversed(_divisors(ranks)):
+        if shards > recipe.layout.dp_shard and shards % recipe.layout.dp_shard == 0:
             layout = Layout(dp_replicate=ranks // shards, dp_shard=shards)
             text = f"layout.dp_shard={shards} layout.dp_replicate={ranks // shards}"
             trials += [(f"{text} training.micro_batch_size={size}", layout, size) for size in (current, *divisors)]
@@ -172,6 +193,12 @@ def what_fits(recipe: Recipe, vocabulary_size: int, machine: Machine) -> str | N
     return None
 
 
+def _divisors(number: int) -> list[int]:
+    """All divisors, largest first."""
+    small = [size for size in range(1, math.isqrt(number) + 1) if number % size == 0]
+    return sorted({*small, *(number // size for size in small)}, reverse=True)
+
+
 def _stages(recipe: Recipe) -> Iterator[_Stage]:
     training = recipe.training
     firsts = [1, *(ramp.step for ramp in training.batch_ramp if ramp.step <= training.steps)]
@@ -179,7 +206,7 @@ def _stages(recipe: Recipe) -> Iterator[_Stage]:
         yield _Stage(first, following - first, training.batch_size_at(first))
 
 
-def _memory(recipe: Recipe, vocabulary_size: int, step: int, machine: Machine) -> MemoryBytes:
+def _memory(recipe: Recipe, vocabulary_size: int, step: int, machine: Hardware) -> MemoryBytes:
     micro, accumulation = recipe.micro_batch_size_at(step), recipe.accumulation_at(step)
     return peak_memory(recipe, vocabulary_size, micro, accumulation, machine.device)
 

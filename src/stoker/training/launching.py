@@ -16,7 +16,7 @@ from stoker.data.prepare import find_prepared, prepare
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
 from stoker.errors import BadInput
 from stoker.parallel.world import choose_device
-from stoker.planning import Plan, make_plan, measure_machine, require_fits
+from stoker.planning import Plan, look_at_machine, make_plan, measure_machine, require_fits
 from stoker.progress import Progress, Task
 from stoker.recipe import Recipe
 from stoker.recipe.differences import require_compatible
@@ -106,11 +106,11 @@ def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, progress: 
 
 
 def plan_for(loaded: LoadedRecipe, corpus: Corpus) -> Plan:
-    """The plan of a run on this machine, refused when it cannot fit."""
-    machine = measure_machine(loaded.recipe, corpus.vocabulary_size)
-    plan = make_plan(loaded.recipe, corpus.vocabulary_size, machine)
-    require_fits(plan, machine)
-    return plan
+    """The plan of a run on this machine, refused before anything is measured when it cannot fit."""
+    recipe, vocabulary_size = loaded.recipe, corpus.vocabulary_size
+    hardware = look_at_machine(recipe)
+    require_fits(recipe, vocabulary_size, hardware)
+    return make_plan(recipe, vocabulary_size, measure_machine(recipe, vocabulary_size, hardware))
 
 
 def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
