@@ -54,7 +54,7 @@ def build(
     device = torch.device("cpu")
     model = Decoder(recipe.model, case["vocabulary"], case["length"])
     initialise(model, recipe.model, seed=0)
-    laid_out = apply(model, model.blocks, single_process_world(device), compile_blocks=compiled)
+    laid_out = apply(model, model.blocks.values(), single_process_world(device), compile_blocks=compiled)
     optimizer = build_optimizer(model, recipe.training)
     trainer = TrainingStep(recipe, ["made-up"], laid_out, optimizer, None, PhaseClock(device))
     done = 0

@@ -37,7 +37,7 @@ def gradients_of(model: Decoder, lengths: list[list[int]], samples: bool = False
 def test_a_block_is_one_graph_for_all_layers_and_all_batches_of_a_kind(shape: str) -> None:
     eager, compiled = model_of(config_of(shape, layers=4)), model_of(config_of(shape, layers=4))
     backend = CompileCounterWithBackend("aot_eager")
-    for block in compiled.blocks:
+    for block in compiled.blocks.values():
         block.compile(dynamic=False, fullgraph=True, backend=backend)
     for lengths in ([[5, 11], [16]], [[1, 2, 3, 4, 6], [8, 8]]):
         wanted, got = gradients_of(eager, lengths), gradients_of(compiled, lengths)
@@ -49,7 +49,7 @@ def test_a_block_is_one_graph_for_all_layers_and_all_batches_of_a_kind(shape: st
 
 def test_layer_drop_compiles_too() -> None:
     eager, compiled = (model_of(config_of("llama", layer_drop=0.5)).train() for _ in range(2))
-    for block in compiled.blocks:
+    for block in compiled.blocks.values():
         block.compile(dynamic=False, fullgraph=True, backend="aot_eager")
     lengths = [[16], [16]]
     wanted = gradients_of(eager, lengths, samples=True)
@@ -61,7 +61,7 @@ def test_layer_drop_compiles_too() -> None:
 @pytest.mark.parametrize("shape", ["grouped", "geglu-both"])
 def test_generated_kernels_compute_the_same(shape: str) -> None:
     eager, compiled = (model_of(config_of(shape), torch.float32) for _ in range(2))
-    for block in compiled.blocks:
+    for block in compiled.blocks.values():
         block.compile(dynamic=False)
     lengths = [[5, 11], [16]]
     wanted = gradients_of(eager, lengths)

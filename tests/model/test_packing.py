@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention.flex_attention import flex_attention
 
 from stoker.model import attention
-from stoker.model.masks import PackedDocuments, attention_mask, block_mask, dense_mask
+from stoker.model.masks import MaskRule, PackedDocuments, block_mask, dense_mask
 from tests.model.shapes import LENGTH, SHAPES, VOCABULARY, config_of, draw_tokens, model_of, pack
 
 LENGTHS = [[7, 9], [1, 6, 9], [16], [4, 4, 4, 4]]
@@ -65,8 +65,8 @@ def test_the_numbers_that_name_documents_do_not_matter() -> None:
 
 def test_one_document_in_each_sequence_needs_no_mask() -> None:
     documents = torch.arange(3)[:, None].expand(3, LENGTH)
-    assert attention_mask(documents, LENGTH, None, None, False, torch.device("cpu"), torch.float32) is None
-    assert attention_mask(documents, LENGTH, LENGTH, None, False, torch.device("cpu"), torch.float32) is None
+    assert MaskRule(None, None, False).build(documents, None, LENGTH, torch.device("cpu"), torch.float32) is None
+    assert MaskRule(LENGTH, None, False).build(documents, None, LENGTH, torch.device("cpu"), torch.float32) is None
 
 
 @pytest.mark.parametrize("kv_heads", [1, 3, 6])
@@ -76,7 +76,7 @@ def test_documents_one_by_one_equal_a_dense_mask(kv_heads: int, dtype: torch.dty
     draw = lambda heads: torch.randn(4, LENGTH, heads, 8, generator=generator, dtype=dtype)  # noqa: E731
     q, k, v, wanted = draw(6), draw(kv_heads), draw(kv_heads), draw(6)
     documents = pack(LENGTHS)[1]
-    packed = attention_mask(documents, LENGTH, None, None, False, q.device, dtype)
+    packed = MaskRule(None, None, False).build(documents, None, LENGTH, q.device, dtype)
     assert isinstance(packed, PackedDocuments)
     results = []
     for mask in (packed, dense_mask(documents, LENGTH, None, None, q.device, dtype)):

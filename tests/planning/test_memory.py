@@ -101,7 +101,7 @@ def forward_and_backward(recipe: Recipe, vocabulary_size: int) -> int:
 
     def step() -> None:
         with autocast(training.precision, CPU):
-            losses = model(inputs, targets, documents=documents, loss_scale=1 / (B * L))
+            losses = model(inputs, targets, documents=documents, samples=torch.arange(B), loss_scale=1 / (B * L))
         losses.loss_sum.backward()
 
     step()
@@ -138,7 +138,7 @@ def held_bytes(recipe: Recipe, vocabulary_size: int, rank: int, store: Any) -> d
         model = Decoder(recipe.model, vocabulary_size, training.sequence_length)
         initialise(model, recipe.model, 0)
         model.to(parameter_dtype(training.precision))
-        parallel = apply(model, model.blocks, world)
+        parallel = apply(model, model.blocks.values(), world)
         optimizer = build_optimizer(model, training)
         tokens = torch.randint(0, vocabulary_size, (2, training.sequence_length))
         with autocast(training.precision, CPU):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,6 +15,9 @@ from stoker.model.masks import AttentionMask, PackedDocuments
 from stoker.model.normalisation import build_norm
 from stoker.model.position import Rotary, rotate
 from stoker.recipe import Model
+
+Attend = Callable[[Tensor, Tensor, Tensor, Any, float | None], Tensor]
+"""From queries, keys, values, mask and soft-cap to the mix, as `attend` does it."""
 
 
 class Attention(nn.Module):
@@ -32,11 +38,13 @@ class Attention(nn.Module):
             self.query_norm = build_norm("rms", query_width if whole else self.head_size, config.norm_epsilon)
             self.key_norm = build_norm("rms", kv_width if whole else self.head_size, config.norm_epsilon)
         self.softcap = config.attention_softcap
+        self.attend: Attend = attend
+        """The attention itself, after projections; another one may reach tokens that are not at hand."""
 
     def forward(self, x_BLD: Tensor, rotary: Rotary | None, mask: AttentionMask) -> Tensor:
         """[B, L, D] to [B, L, D]; `rotary` and `mask` are shared by all blocks."""
-        B, L, _ = x_BLD.shape
         q, k, v = self.query(x_BLD), self.key(x_BLD), self.value(x_BLD)
+        B, L, _ = q.shape
         if self.qk_norm == "full":
             q, k = self.query_norm(q), self.key_norm(k)
         q = q.view(B, L, self.heads, self.head_size)
@@ -48,8 +56,8 @@ class Attention(nn.Module):
             q, k = rotate(q, rotary), rotate(k, rotary)
         # Under autocast the norms give fp32 back; attention needs one dtype.
         q, k = q.to(v.dtype), k.to(v.dtype)
-        mixed_BLHK = attend(q, k, v, mask, self.softcap)
-        return self.output(mixed_BLHK.reshape(B, L, -1))  # type: ignore[no-any-return]
+        mixed_BLHK = self.attend(q, k, v, mask, self.softcap)
+        return self.output(mixed_BLHK.reshape(B, L, self.heads * self.head_size))  # type: ignore[no-any-return]
 
 
 def attend(q_BLHK: Tensor, k_BLGK: Tensor, v_BLGK: Tensor, mask: AttentionMask, softcap: float | None) -> Tensor:

@@ -19,9 +19,12 @@ _LOGARITHM_SERIES = [2.0 / (2 * i + 1) for i in range(12)]
 _SINE_SERIES = [(-1) ** i / math.factorial(2 * i + 1) for i in range(12)]
 
 
-def draw_bits(key: int, counters: Tensor) -> Tensor:
-    """`counter_random.draw_u64` for int64 `counters`: its 64 bits in an int64 tensor."""
-    z = (counters + 1).mul_(_signed(_GOLDEN)).add_(_signed(key))
+def draw_bits(key: int | Tensor, counters: Tensor) -> Tensor:
+    """`counter_random.draw_u64` for int64 `counters`: its 64 bits in an int64 tensor.
+
+    A key that is a tensor holds its 64 bits as int64.
+    """
+    z = (counters + 1).mul_(_signed(_GOLDEN)).add_(_signed(key) if isinstance(key, int) else key)
     z = z.bitwise_xor_(_shift_right(z, 30)).mul_(_signed(_MIX_1))
     z = z.bitwise_xor_(_shift_right(z, 27)).mul_(_signed(_MIX_2))
     return z.bitwise_xor_(_shift_right(z, 31))

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stoker.model.attention import Attention
+from stoker.model.draws import LayerDraws, PassDraws, branch_scales, drop, dropout_keys, token_numbers
 from stoker.model.feed_forward import build_feed_forward
-from stoker.model.layer_drop import branch_scales
-from stoker.model.loss import TokenLosses, chunked_cross_entropy
-from stoker.model.masks import AttentionMask, attention_mask
+from stoker.model.loss import TokenLosses, Vocabulary, chunked_cross_entropy
+from stoker.model.masks import AttentionMask, MaskRule
 from stoker.model.normalisation import build_norm
-from stoker.model.position import Rotary, rotary_angles
+from stoker.model.position import Places, Rotary, alibi_slopes, rotary_angles
 from stoker.recipe import Model
+
+
+class Shared(NamedTuple):
+    """What all blocks of one forward pass share."""
+
+    rotary: Rotary | None = None
+    mask: AttentionMask = None
+    tokens: Tensor | None = None
+    """int64 [B, L]: numbers of the residual stream's tokens, for dropout."""
+
+
+_NOTHING_SHARED, _NO_DRAWS = Shared(), LayerDraws()
 
 
 class Block(nn.Module):
@@ -39,54 +52,85 @@ class Block(nn.Module):
         self.feed_forward_output_norm = norm(after)
         self.dropout = config.dropout
 
-    def forward(
-        self,
-        x_BLD: Tensor,
-        rotary: Rotary | None = None,
-        mask: AttentionMask = None,
-        branch_scale: Tensor | None = None,
-    ) -> Tensor:
-        """The residual stream after this layer: [B, L, D].
-
-        `branch_scale` [B, 1, 1] multiplies what the layer adds: 0 skips the layer for a sample.
-        """
-        branch = self.attention(self.attention_norm(x_BLD), rotary, mask)
-        x_BLD = self._add(x_BLD, self.attention_output_norm(branch), branch_scale)
+    def forward(self, x_BLD: Tensor, shared: Shared = _NOTHING_SHARED, draws: LayerDraws = _NO_DRAWS) -> Tensor:
+        """The residual stream after this layer: [B, L, D]."""
+        branch = self.attention(self.attention_norm(x_BLD), shared.rotary, shared.mask)
+        x_BLD = self._add(x_BLD, self.attention_output_norm(branch), shared, draws, 0)
         branch = self.feed_forward(self.feed_forward_norm(x_BLD))
-        return self._add(x_BLD, self.feed_forward_output_norm(branch), branch_scale)
+        return self._add(x_BLD, self.feed_forward_output_norm(branch), shared, draws, 1)
 
-    def _add(self, x_BLD: Tensor, branch: Tensor, branch_scale: Tensor | None) -> Tensor:
-        if self.training and self.dropout:
-            branch = F.dropout(branch, self.dropout)
-        if branch_scale is not None:
-            branch = branch * branch_scale
+    def _add(self, x_BLD: Tensor, branch: Tensor, shared: Shared, draws: LayerDraws, site: int) -> Tensor:
+        if shared.tokens is not None and draws.dropout_keys is not None:
+            branch = drop(branch, self.dropout, shared.tokens, draws.dropout_keys[site])
+        if draws.branch_scale is not None:
+            branch = branch * draws.branch_scale.to(branch.dtype)
         return x_BLD + branch
 
 
+@dataclass(frozen=True)
+class Stream:
+    """Which tokens of a forward pass the residual stream holds: here, all of them."""
+
+    def own(self, x: Tensor, dim: int) -> Tensor:
+        """The part of `x`, whose `dim` runs over all tokens, that belongs to the stream's tokens."""
+        return x
+
+    def whole(self, x: Tensor, dim: int, length: int) -> Tensor:
+        """All `length` tokens along `dim`, of an `x` that holds the stream's."""
+        return x
+
+
 class Decoder(nn.Module):
-    """A decoder-only language model for sequences of up to `sequence_length` tokens.
+    """A decoder-only language model for sequences of up to `sequence_length` tokens, or consecutive layers of one.
 
     Parameters are built uninitialised in meaning: call `initialise` (on any device, also after
-    construction on `meta` and `to_empty`). There are no buffers.
+    construction on `meta` and `to_empty`). `keep` makes it a part of the model.
     """
 
     def __init__(self, config: Model, vocabulary_size: int, sequence_length: int) -> None:
         super().__init__()
         self.config, self.vocabulary_size, self.sequence_length = config, vocabulary_size, sequence_length
-        self.embedding = nn.Embedding(vocabulary_size, config.hidden_size)
+        self.embedding: nn.Module | None = nn.Embedding(vocabulary_size, config.hidden_size)
         if config.position == "learned":
             self.position_embedding = nn.Embedding(sequence_length, config.hidden_size)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = build_norm(config.norm, config.hidden_size, config.norm_epsilon)
-        self.head = nn.Linear(config.hidden_size, vocabulary_size, bias=False)
-        if config.tie_embeddings:
-            del self.head.weight  # absent, not shared: a state dict then names each tensor once
-        self.layer_drop = config.layer_drop
+        self.blocks = nn.ModuleDict({str(layer): Block(config) for layer in range(config.layers)})
+        self.norm: nn.Module | None = build_norm(config.norm, config.hidden_size, config.norm_epsilon)
+        self.head: nn.Linear | None = None
+        if not config.tie_embeddings:  # absent, not shared: a state dict then names each tensor once
+            self.head = nn.Linear(config.hidden_size, vocabulary_size, bias=False)
+        self.begins = self.ends = True
+        self.mask_rule = MaskRule(
+            config.sliding_window,
+            tuple(alibi_slopes(config.heads)) if config.position == "alibi" else None,
+            config.attention_softcap is not None,
+        )
+        self.stream = Stream()
+        self.vocabulary = Vocabulary()
+
+    def keep(self, first: int, last: int) -> None:
+        """Keep the layers `first` … `last` - 1 only; embedding, norm and head stay where they are used.
+
+        A tied embedding is kept at the end too, which reads it as the head.
+        """
+        self.begins, self.ends = first == 0, last == self.config.layers
+        for layer in range(self.config.layers):
+            if not first <= layer < last:
+                del self.blocks[str(layer)]
+        if not self.begins:
+            if not (self.ends and self.config.tie_embeddings):
+                self.embedding = None
+            if self.config.position == "learned":
+                del self.position_embedding
+        if not self.ends:
+            self.norm = self.head = None
 
     @property
     def head_weight(self) -> Tensor:
         """The output projection [V, D]: the head's own, or the embedding matrix when tied."""
-        return self.embedding.weight if self.config.tie_embeddings else self.head.weight
+        module = self.embedding if self.config.tie_embeddings else self.head
+        assert module is not None
+        assert isinstance(module.weight, Tensor)
+        return module.weight
 
     def forward(
         self,
@@ -96,6 +140,8 @@ class Decoder(nn.Module):
         documents: Tensor | None = None,
         samples: Tensor | None = None,
         *,
+        hidden: Tensor | None = None,
+        places: Places | None = None,
         step: int = 0,
         seed: int = 0,
         loss_scale: float = 1.0,
@@ -106,11 +152,19 @@ class Decoder(nn.Module):
 
         All of tokens, targets (-100 counts for nothing), positions (0… in each document; default
         0…L-1) and documents (a token sees only its own; default one per sequence) are [B, L];
-        samples [B] are global sample numbers, which with `step` and `seed` decide LayerDrop.
-        `chunk` is how many tokens' logits are held at once. `last_only` gives the logits of the last
-        place alone: [B, 1, V].
+        samples [B] are global sample numbers, which with `step` and `seed` decide dropout and LayerDrop.
+        `places` says where the tokens stand when they are a part of their sequences; documents are then
+        those of the whole sequences. `chunk` is how many tokens' logits are held at once. `last_only`
+        gives the logits of the last place alone: [B, 1, V].
+
+        A part that does not begin the model takes up `hidden`, the residual stream [B, L, D] of the part
+        before; one that does not end it gives its own.
         """
-        hidden_BLD = self.hidden(tokens, positions, documents, samples, step, seed)
+        x_BLD = self.run(tokens, positions, documents, samples, hidden=hidden, places=places, step=step, seed=seed)
+        if not self.ends:
+            return x_BLD
+        assert self.norm is not None
+        hidden_BLD = self.stream.whole(self.norm(x_BLD), 1, tokens.shape[1])
         if targets is None:
             return self.logits(hidden_BLD[:, -1:] if last_only else hidden_BLD)
         return chunked_cross_entropy(
@@ -121,49 +175,70 @@ class Decoder(nn.Module):
             z_loss=self.config.z_loss,
             loss_scale=loss_scale,
             chunk=chunk,
+            vocabulary=self.vocabulary,
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., V] of hidden states [..., D]."""
-        logits = F.linear(hidden, self.head_weight)
+        logits = self.vocabulary.whole(F.linear(hidden, self.head_weight), self.vocabulary_size)
         cap = self.config.logit_softcap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
-    def hidden(
+    def run(
         self,
         tokens: Tensor,
         positions: Tensor | None = None,
         documents: Tensor | None = None,
         samples: Tensor | None = None,
+        *,
+        hidden: Tensor | None = None,
+        places: Places | None = None,
         step: int = 0,
         seed: int = 0,
     ) -> Tensor:
-        """The normed last hidden states [B, L, D], which the head turns into logits."""
+        """The residual stream [B, L, D] after the last of this part's layers; arguments as for `forward`."""
         L = tokens.shape[1]
-        if self.config.position == "learned" and self.sequence_length < L:
-            raise ValueError(f"learned positions end at {self.sequence_length}, but a sequence has {L} tokens")
         if positions is None:
-            positions = torch.arange(L, device=tokens.device)[None]
-        x_BLD = self.embedding(tokens)
+            positions = (torch.arange(L, device=tokens.device) if places is None else places.own)[None]
+        draws = self._draws(tokens, samples, places, step, seed)
+        x_BLD = hidden
+        if self.begins:
+            x_BLD = self._embed(tokens, positions)
+            if draws.tokens is not None and draws.dropout_keys is not None:
+                x_BLD = drop(x_BLD, self.config.dropout, draws.tokens, draws.dropout_keys[0])
+        assert x_BLD is not None, "a part that does not begin the model needs `hidden`"
         rotary = None
-        if self.config.position == "learned":
-            x_BLD = x_BLD + self.position_embedding(positions)
-        elif self.config.position == "rope":
+        if self.config.position == "rope":
             rotary = rotary_angles(positions, self.config.size_of_head, self.config.rope_theta, x_BLD.dtype)
-        if self.training and self.config.dropout:
-            x_BLD = F.dropout(x_BLD, self.config.dropout)
-        mask = attention_mask(
-            documents,
-            L,
-            self.config.sliding_window,
-            self.config.heads if self.config.position == "alibi" else None,
-            self.config.attention_softcap is not None,
-            tokens.device,
-            x_BLD.dtype,
-        )
-        scales: Sequence[Tensor | None] = [None] * len(self.blocks)
-        if self.training and self.layer_drop:
-            scales = branch_scales(samples, self.layer_drop, len(self.blocks), step, seed, x_BLD)
-        for block, scale in zip(self.blocks, scales, strict=True):
-            x_BLD = block(x_BLD, rotary, mask, scale)
-        return self.norm(x_BLD)  # type: ignore[no-any-return]
+        mask = self.mask_rule.build(documents, places, L, tokens.device, x_BLD.dtype)
+        shared = Shared(rotary, mask, draws.tokens)
+        for layer, block in self.blocks.items():
+            x_BLD = block(x_BLD, shared, draws.of_layer(int(layer)))
+        return x_BLD
+
+    def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        assert self.embedding is not None
+        x_BLD: Tensor = self.embedding(tokens)
+        if self.config.position != "learned":
+            return x_BLD
+        if self.sequence_length < tokens.shape[1]:
+            raise ValueError(
+                f"learned positions end at {self.sequence_length}, but a sequence has {tokens.shape[1]} tokens"
+            )
+        return x_BLD + self.position_embedding(self.stream.own(positions, 1))  # type: ignore[no-any-return]
+
+    def _draws(
+        self, tokens: Tensor, samples: Tensor | None, places: Places | None, step: int, seed: int
+    ) -> PassDraws:
+        config, draws = self.config, PassDraws()
+        if self.training and config.layer_drop:
+            draws = draws._replace(
+                branch_scales=branch_scales(samples, config.layer_drop, config.layers, step, seed)
+            )
+        if self.training and config.dropout:
+            own = torch.arange(tokens.shape[1], device=tokens.device) if places is None else places.own
+            draws = draws._replace(
+                tokens=token_numbers(samples, self.stream.own(own, 0)),
+                dropout_keys=dropout_keys(config.layers, step, seed, tokens.device),
+            )
+        return draws

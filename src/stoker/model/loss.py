@@ -21,11 +21,31 @@ class TokenLosses(NamedTuple):
     """[B, L], fp32, detached: plain cross-entropy in nats, 0 at ignored targets."""
 
 
+class Vocabulary:
+    """Which rows of the output projection are at hand: here, all of them, and nothing is to be added to them."""
+
+    first = 0
+    """Token of the first row."""
+
+    def largest(self, x: Tensor) -> Tensor:
+        """The largest of all parts' `x`, elementwise. May overwrite `x`."""
+        return x
+
+    def sum(self, x: Tensor) -> Tensor:
+        """The sum of all parts' `x`, elementwise. May overwrite `x`."""
+        return x
+
+    def whole(self, logits: Tensor, size: int) -> Tensor:
+        """All `size` logits [..., V], of an x that holds those of the rows at hand."""
+        return logits
+
+
 class _Settings(NamedTuple):
     logit_softcap: float | None
     z_loss: float
     loss_scale: float
     chunk: int
+    vocabulary: Vocabulary
 
 
 def chunked_cross_entropy(
@@ -37,6 +57,7 @@ def chunked_cross_entropy(
     z_loss: float = 0.0,
     loss_scale: float = 1.0,
     chunk: int | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> TokenLosses:
     """Cross-entropy of `hidden @ weight.T` against `targets`, summed over targets other than -100.
 
@@ -45,12 +66,13 @@ def chunked_cross_entropy(
     pass, from each chunk's logits while they are there, so nothing is computed twice; the weight's
     is summed in fp32. `loss_scale` multiplies the gradient of the logits before it is cast to 16
     bits. `z_loss` times the squared log-partition is added to each token's loss (Chowdhery et al.
-    2022). `chunk` is the number of tokens per chunk.
+    2022). `chunk` is the number of tokens per chunk. Where `weight` has only some rows of the
+    projection, `vocabulary` says which; hidden's gradient is then that of these rows.
     """
     V, D = weight.shape
     if chunk is None:
-        chunk = max(_FEWEST_TOKENS, _CHUNK_BYTES.get(hidden.device.type, 2**26) // (4 * V))
-    settings = _Settings(logit_softcap, z_loss, loss_scale, chunk)
+        chunk = max(_FEWEST_TOKENS, _CHUNK_BYTES.get(hidden.device.type, 2**26) // (4 * max(V, 1)))
+    settings = _Settings(logit_softcap, z_loss, loss_scale, chunk, vocabulary or Vocabulary())
     loss_sum, token_losses = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden.reshape(-1, D), weight, targets.reshape(-1), settings, torch.is_grad_enabled()
     )
@@ -127,7 +149,7 @@ class _Losses:
 
     def _chunk(self, logits: Tensor, rows: slice, differentiable: bool) -> Tensor:
         """Losses of one chunk, whose `logits` [tokens, V] are overwritten; returns their gradient."""
-        softcap, z_loss, loss_scale, _ = self._settings
+        softcap, z_loss, loss_scale, _, vocabulary = self._settings
         logits = logits.to(self._accumulate)
         slope = None
         if softcap is not None:
@@ -136,10 +158,12 @@ class _Losses:
             logits.mul_(softcap)
         targets = self._targets[rows]
         valid = targets != IGNORED
-        index = targets.where(valid, 0)[:, None]
-        largest = logits.amax(dim=-1, keepdim=True)
-        below_largest = logits.sub_(largest).gather(1, index)
-        partition = logits.exp_().sum(dim=-1, keepdim=True)
+        index = (targets - vocabulary.first)[:, None]
+        here = valid[:, None] & (index >= 0) & (index < logits.shape[1])  # the target's row is at hand
+        index = index.where(here, 0)
+        largest = vocabulary.largest(_largest(logits))
+        below_largest = vocabulary.sum(_at(logits.sub_(largest), index).where(here, 0.0))
+        partition = vocabulary.sum(logits.exp_().sum(dim=-1, keepdim=True))
         log_partition = partition.log()
         losses = (log_partition - below_largest).where(valid[:, None], 0.0)
         log_partition = log_partition.add_(largest).where(valid[:, None], 0.0)
@@ -151,7 +175,17 @@ class _Losses:
         scale = valid[:, None].to(self._accumulate) * loss_scale
         of_partition = scale * (1.0 + 2.0 * z_loss * log_partition) if z_loss else scale
         gradient = logits.mul_(of_partition / partition)
-        gradient.scatter_add_(1, index, -scale)
+        if gradient.shape[1]:
+            gradient.scatter_add_(1, index, -scale.where(here, 0.0))
         if slope is not None:
             gradient.mul_(slope)
         return gradient.to(self._compute)
+
+
+def _largest(logits: Tensor) -> Tensor:
+    """The largest logit of each row [tokens, 1]; -inf where a rank has no row of the projection."""
+    return logits.amax(dim=-1, keepdim=True) if logits.shape[1] else logits.new_full((len(logits), 1), -torch.inf)
+
+
+def _at(logits: Tensor, index: Tensor) -> Tensor:
+    return logits.gather(1, index) if logits.shape[1] else torch.zeros_like(index, dtype=logits.dtype)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from stoker.model.position import alibi_slopes
+from stoker.model.position import Places
 
 
 class PackedDocuments(NamedTuple):
@@ -22,32 +24,38 @@ AttentionMask = Tensor | PackedDocuments | BlockMask | None
 A `BlockMask` names the pairs for flex_attention."""
 
 
-def attention_mask(
-    documents: Tensor | None,
-    length: int,
-    window: int | None,
-    alibi_heads: int | None,
-    softcap: bool,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> AttentionMask:
-    """The mask of one forward pass, in the form that costs least.
+@dataclass(frozen=True)
+class MaskRule:
+    """What decides, besides the documents, who may look at whom; builds the mask of a forward pass."""
 
-    `documents` [B, L] numbers the document of each token, each a run of neighbours (None: each
-    sequence is one document); `window` tokens are seen, the token itself included; `alibi_heads`
-    asks for ALiBi's bias; `softcap` says that the logits must be at hand to be capped.
-    """
-    if window is not None and window >= length:
-        window = None
-    if documents is not None and bool((documents == documents[:, :1]).all()):
-        documents = None
-    if documents is None and window is None and alibi_heads is None:
-        return None
-    if alibi_heads is None and flex_attention_works_on(device):
-        return block_mask(documents, length, window, device)
-    if documents is not None and window is None and alibi_heads is None and not softcap and device.type == "cpu":
-        return packed_documents(documents)
-    return dense_mask(documents, length, window, alibi_heads, device, dtype)
+    window: int | None
+    """Tokens that are seen, the token itself included."""
+    alibi_slopes: tuple[float, ...] | None
+    """ALiBi's slope of each head, where it is used."""
+    softcap: bool
+    """Whether attention caps its logits and so must have them at hand."""
+
+    def build(
+        self, documents: Tensor | None, places: Places | None, length: int, device: torch.device, dtype: torch.dtype
+    ) -> AttentionMask:
+        """The mask in the form that costs least, for `length` tokens.
+
+        `documents` [B, L] numbers the document of each token, each a run of neighbours (None: each
+        sequence is one document). This rule is for whole sequences: `places` must be None.
+        """
+        if places is not None:
+            raise ValueError("a part of a sequence needs attention that reaches the other parts")
+        window = None if self.window is None or self.window >= length else self.window
+        if documents is not None and bool((documents == documents[:, :1]).all()):
+            documents = None
+        if documents is None and window is None and self.alibi_slopes is None:
+            return None
+        if self.alibi_slopes is None and flex_attention_works_on(device):
+            return block_mask(documents, length, window, device)
+        plainly = window is None and self.alibi_slopes is None and not self.softcap and device.type == "cpu"
+        if documents is not None and plainly:
+            return packed_documents(documents)
+        return dense_mask(documents, length, window, self.alibi_slopes, device, dtype)
 
 
 def packed_documents(documents: Tensor) -> PackedDocuments:
@@ -61,7 +69,7 @@ def dense_mask(
     documents: Tensor | None,
     length: int,
     window: int | None,
-    alibi_heads: int | None,
+    slopes: Sequence[float] | None,
     device: torch.device,
     dtype: torch.dtype,
 ) -> Tensor:
@@ -74,9 +82,8 @@ def dense_mask(
     if documents is not None:
         allowed = allowed & (documents[:, :, None] == documents[:, None, :])
     bias = torch.zeros((), device=device, dtype=dtype)
-    if alibi_heads is not None:
-        slopes = torch.tensor(alibi_slopes(alibi_heads), device=device, dtype=dtype)
-        bias = -slopes[None, :, None, None] * distance
+    if slopes is not None:
+        bias = -torch.tensor(slopes, device=device, dtype=dtype)[None, :, None, None] * distance
     return torch.where(allowed[:, None], bias, float("-inf")).to(dtype)
 
 

@@ -9,6 +9,15 @@ import torch
 from torch import Tensor
 
 
+class Places(NamedTuple):
+    """Where the tokens at hand stand in their sequences, when they are only a part of them."""
+
+    own: Tensor
+    """int64 [L]: place of each token in the whole sequence."""
+    length: int
+    """Tokens of the whole sequence."""
+
+
 class Rotary(NamedTuple):
     """Cosines and sines of the rotary angles: [B or 1, L, 1, K/2] each, for every head alike."""
 

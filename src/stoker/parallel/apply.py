@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -45,7 +45,9 @@ class ParallelModel(Generic[Plain]):
         yield
 
 
-def apply(model: Plain, blocks: nn.ModuleList, world: World, compile_blocks: bool = False) -> ParallelModel[Plain]:
+def apply(
+    model: Plain, blocks: Collection[nn.Module], world: World, compile_blocks: bool = False
+) -> ParallelModel[Plain]:
     """Lay `model` out as `world.layout` says. Parameters keep their names.
 
     `model` must already be on the device with its initial values (the same on every rank).

@@ -101,7 +101,7 @@ def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelM
     model.to_empty(device=world.device)
     initialise(model, recipe.model, recipe.seed)
     model.to(parameter_dtype(recipe.training.precision))
-    return apply(model, model.blocks, world, compile_blocks=recipe.training.compile)
+    return apply(model, model.blocks.values(), world, compile_blocks=recipe.training.compile)
 
 
 def use_processors(threads: int | None, local_ranks: int, device: torch.device) -> None:

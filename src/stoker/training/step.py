@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 
-from stoker.counter_random import key_of
 from stoker.data.feeding import MicroBatch
 from stoker.model import Decoder
 from stoker.parallel import ParallelModel
@@ -130,7 +129,6 @@ class TrainingStep:
         sums = torch.zeros(2 * sources, dtype=torch.float64, device=world.device)
         self.model.training.train()
         for index, batch in enumerate(batches):
-            self._seed_draws(step, batch)
             with self.model.accumulating(last=index == len(batches) - 1):
                 with self.clock.phase("forward"), autocast(training.precision, world.device):
                     losses = self.model.training(
@@ -159,8 +157,3 @@ class TrainingStep:
         before = [parameter.detach().clone() for parameter in parameters]
         self.optimizer.step()
         return dead_update_ratio(before, parameters)
-
-    def _seed_draws(self, step: int, batch: MicroBatch) -> None:
-        """Dropout's draws follow from the seed, the step and the micro-batch's first sample."""
-        if self.recipe.model.dropout > 0:
-            torch.manual_seed(key_of(self.recipe.seed, "dropout", step, int(batch.samples[0])) >> 1)
