@@ -112,7 +112,7 @@ def test_a_wrong_order_of_receives_is_named(name: ScheduleName, v: int) -> None:
 
 
 def test_a_deadlock_of_any_kind_of_send_is_found() -> None:
-    """Stage 1's backward waits for stage 2, whose forward comes after stage 0's backward, which waits for stage 1."""
+    """Backward 1 waits for stage 2, whose forward comes after backward 0, which waits for backward 1."""
     forward, backward = Kind.FORWARD, Kind.BACKWARD
     programs = (
         tuple(Action(*x) for x in ((forward, 0, 0), (backward, 0, 0), (forward, 2, 0), (backward, 2, 0))),
