@@ -228,8 +228,19 @@ def test_ctrl_c_ends_with_143_and_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("stoker.recipe.loading.dump_recipe", _raising(KeyboardInterrupt()))
-    assert run_main(monkeypatch, "recipe", "show", write(tmp_path)) == 143
-    assert "stopped by Ctrl-C" in capsys.readouterr().err
+    recipe = write(tmp_path)
+    assert run_main(monkeypatch, "recipe", "show", recipe) == 143
+    said = capsys.readouterr().err
+    assert "stopped by Ctrl-C" in said
+    assert f"The same command goes on from there: stoker recipe show {recipe}" in said
+
+
+def test_a_broken_pipe_between_processes_is_not_taken_for_ctrl_d(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("stoker.recipe.loading.dump_recipe", _raising(EOFError("no answer")))
+    assert run_main(monkeypatch, "recipe", "show", write(tmp_path)) == 1
+    assert "EOFError: no answer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("number", "word"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])

@@ -176,6 +176,38 @@ def test_sigterm_reaches_the_ranks_and_saves(job: Path) -> None:
     assert int(checkpoint.name.removeprefix("step-")) == Record(_run(job).record).steps()["step"].to_list()[-1]
 
 
+@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGINT, 0.3), (signal.SIGTERM, 0.0), (signal.SIGTERM, 1.5)])
+def test_a_signal_to_all_processes_while_ranks_start_ends_them_cleanly(
+    job: Path, number: signal.Signals, seconds: float
+) -> None:
+    process = subprocess.Popen(
+        command("run", job, "layout.dp_replicate=2", "training.steps=100000", "evaluation.every=0"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        said = ""
+        while "global batch" not in said:  # the last line before the ranks are started
+            said = process.stderr.readline()
+            assert said, "the run ended before it was to be disturbed"
+        time.sleep(seconds)
+        started = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, number)
+        error = process.stderr.read()
+        assert process.wait(timeout=60) == 143, error
+    finally:
+        process.kill()
+    assert "Traceback" not in error
+    assert error.count("stoker: ") == 1
+    assert f"The same command goes on from there: stoker run {job}" in error
+    gone, alive = psutil.wait_procs(started, timeout=10)
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive), (gone, alive)
+
+
 def test_more_ranks_than_devices_or_a_wrong_world_size_is_refused_before_training(job: Path) -> None:
     result = subprocess.run(
         command("train", job, "layout.dp_replicate=2"),

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from stoker.training.signals import listening
+from stoker.training.signals import held_back, let_through, listening
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -43,3 +43,13 @@ def test_nohup_goes_on_without_the_terminal() -> None:
             assert not stop.asked
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_signal_held_back_is_noted_once_it_is_let_through() -> None:
+    with listening() as stop:
+        with held_back():
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert not stop.asked
+            let_through(signal.SIGTERM)
+            assert stop.asked
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])

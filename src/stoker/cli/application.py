@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -28,7 +29,9 @@ class _Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Terminated("stopped by Ctrl-C; the same command goes on from what is done") from None
+            raise Terminated("stopped by Ctrl-C") from None
+        except EOFError as error:  # typer would say "Aborted." and nothing else
+            raise RuntimeError(f"EOFError: {error}") from error
 
 
 application = typer.Typer(
@@ -72,7 +75,7 @@ def main() -> NoReturn:
     except StokerError as error:
         if _debugging():
             traceback.print_exc()
-        print_error(str(error))
+        print_error(f"{error}. {_how_to_go_on()}" if isinstance(error, Terminated) else str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         _close_stdout_quietly()
@@ -84,6 +87,12 @@ def main() -> NoReturn:
         print_error(_unexpected(error) if explained is None else str(explained))
         sys.exit(EXIT_FAILED)
     sys.exit(0)
+
+
+def _how_to_go_on() -> str:
+    if "WORLD_SIZE" in os.environ:  # one rank of several, which a launcher started
+        return "The same command goes on from there."
+    return f"The same command goes on from there: {shlex.join(['stoker', *sys.argv[1:]])}"
 
 
 def _require_current_folder() -> None:
@@ -118,7 +127,7 @@ def _end_politely_on_sigterm() -> None:
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
             os._exit(EXIT_TERMINATED)
-        raise Terminated("ended by SIGTERM; the same command goes on from what is done")
+        raise Terminated("ended by SIGTERM")
 
     signal.signal(signal.SIGTERM, end)
 

@@ -14,7 +14,7 @@ from stoker.checkpoint import latest
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
-from stoker.errors import BadInput
+from stoker.errors import BadInput, Terminated
 from stoker.parallel.world import choose_device
 from stoker.planning import Plan, look_at_machine, make_plan, measure_machine, require_fits
 from stoker.progress import Progress, Task
@@ -57,7 +57,7 @@ def train(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> Traini
         if checkpoint is not None and _step_of(checkpoint) >= loaded.recipe.training.steps:
             return TrainingOutcome(run, _step_of(checkpoint), checkpoint, trained_now=False)
         first = _step_of(checkpoint) if checkpoint else 0
-        with _shown(progress, job, first) as report, listening() as stop:
+        with _stopping(run), _shown(progress, job, first) as report, listening() as stop:
             if loaded.recipe.layout.world_size == 1:
                 train_rank(job, 0, 0, 1, None, stop, report)
             else:
@@ -120,7 +120,7 @@ def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progre
     corpus = find_prepared(loaded)
     if corpus is None:
         raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
-    with listening() as stop:
+    with _stopping(run), listening() as stop:
         if rank != 0:  # rank 0 joins only when the folder is ready, and tells the others its attempt
             job = Job(loaded.recipe, run.path, corpus.folder, attempt=0)
             train_rank(job, rank, local_rank, local_ranks, None, stop, lambda message: None)
@@ -151,6 +151,17 @@ def _outcome(run: RunDirectory) -> TrainingOutcome:
 
 def _step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
+
+
+@contextmanager
+def _stopping(run: RunDirectory) -> Iterator[None]:
+    """Say of a run that was asked to stop how far it is saved."""
+    try:
+        yield
+    except Terminated:
+        saved = latest(run.checkpoints)
+        how_far = "nothing was trained yet" if saved is None else f"saved after step {_step_of(saved):,}"
+        raise Terminated(f"asked to stop: {how_far}") from None
 
 
 @contextmanager

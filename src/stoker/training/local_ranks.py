@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import DupFd
 from typing import Any
@@ -23,7 +23,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from stoker.errors import EXIT_FAILED, NonFinite, StokerError, Terminated
 from stoker.run_directory import RunDirectory
 from stoker.training.rank import Job, train_rank
-from stoker.training.signals import StopRequest, listening
+from stoker.training.signals import StopRequest, held_back, let_through, listening
 
 _GRACE_SECONDS = 10.0
 """How long ranks may take to end by themselves after one of them failed."""
@@ -33,10 +33,11 @@ def run_ranks(job: Job, stop: StopRequest, lock: int, report: Callable[[dict[str
     """Run every rank of `job` on this machine until all have ended.
 
     What rank 0 reports is passed to `report`. Raises the error of the rank that failed first,
-    and then ends the others.
+    and then ends the others; `Terminated` when asked to stop before there was anything to report.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload(["stoker.training.local_ranks"])
+    _start_server()
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks: list[_Rank] = []
     try:
@@ -45,15 +46,41 @@ def run_ranks(job: Job, stop: StopRequest, lock: int, report: Callable[[dict[str
             process = context.Process(
                 target=_rank_main, args=(job, rank, store.port, sender, DupFd(lock)), daemon=True
             )
-            process.start()
+            _start(process)
             sender.close()
             ranks.append(_Rank(process, receiver))
+            if stop.asked:
+                raise _stopped_early()
         _watch(ranks, stop, report)
     finally:
         for rank_ in ranks:
             if rank_.process.is_alive():
                 rank_.process.kill()
             rank_.process.join()
+
+
+def _start_server() -> None:
+    """Start the process that ranks are forked from, deaf to signals until it and each rank can answer them.
+
+    Ctrl-C and what a scheduler sends reach every process of the group, also those still importing.
+    """
+    resource_tracker.ensure_running()  # by itself it would let signals through again
+    with held_back():
+        forkserver.ensure_running()
+
+
+def _start(process: ForkServerProcess) -> None:
+    try:
+        process.start()
+    except (EOFError, ConnectionError) as error:
+        raise StokerError(
+            "the process that starts the ranks died; often that is the system running out of memory. Nothing saved "
+            "is lost: the same command goes on from the newest checkpoint."
+        ) from error
+
+
+def _stopped_early() -> Terminated:
+    return Terminated("asked to stop while the ranks were starting")
 
 
 class _Rank:
@@ -76,20 +103,23 @@ class _Rank:
 
 
 def _watch(ranks: list[_Rank], stop: StopRequest, report: Callable[[dict[str, Any]], None]) -> None:
-    forwarded, deadline = False, None
+    forwarded, heard, deadline = False, False, None
     while any(rank.process.is_alive() or rank.listening for rank in ranks):
         waiting = [rank.messages for rank in ranks if rank.listening]
         waiting += [rank.process.sentinel for rank in ranks if rank.process.is_alive()]  # type: ignore[misc]
         ready = connection.wait(waiting, timeout=0.2)
         for rank in ranks:
             if rank.messages in ready and (message := rank.receive()) is not None:
+                heard = True
                 report(message)
+        failed = [rank for rank in ranks if rank.failure or (rank.process.exitcode or 0) != 0]
+        if stop.asked and not heard and not failed:
+            raise _stopped_early()
         if stop.asked and not forwarded:
             forwarded = True
             for rank in ranks:
                 if rank.process.is_alive() and rank.process.pid is not None:
                     os.kill(rank.process.pid, signal.SIGTERM)
-        failed = [rank for rank in ranks if rank.failure or (rank.process.exitcode or 0) != 0]
         if failed and deadline is None:
             deadline = time.monotonic() + _GRACE_SECONDS
         if deadline is not None and time.monotonic() > deadline:
@@ -132,6 +162,7 @@ def _rank_main(job: Job, rank: int, port: int, sender: connection.Connection, lo
     try:
         store = TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
         with listening() as stop:
+            let_through(signal.SIGTERM)  # Ctrl-C is the launcher's to judge, which passes it on as SIGTERM
             train_rank(job, rank, rank, layout.world_size, store, stop, send)
     except BaseException as error:
         sender.send(_as_failure(error, rank, RunDirectory(job.run)))
