@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
+from stoker.progress import Silent
 from stoker.record import Record, samples_seen
 from stoker.run_directory import RunDirectory
+from stoker.training import run_evaluation
 from tests.end_to_end.small_job import stoker, write_job
 
 
@@ -79,6 +83,28 @@ def test_eval_scores_the_checkpoint_as_training_did(finished: Path) -> None:
     assert all(0 < score["loss"] < 7 for score in scores.values())
 
 
+def test_eval_computes_with_the_threads_of_the_recipe(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(_run(finished).path, folder)
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("threads: 1", "threads: 3"))
+    seen: list[int] = []
+
+    def evaluate(*_: object) -> list[object]:
+        seen.append(torch.get_num_threads())
+        return []
+
+    monkeypatch.setattr(run_evaluation, "evaluate", evaluate)
+    before = torch.get_num_threads()
+    try:
+        run_evaluation.evaluate_run(RunDirectory(folder), Silent())
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [3, 3, 3, 3]
+
+
 def test_data_show_prints_the_documents_of_a_step(finished: Path) -> None:
     result = stoker("data", "show", _run(finished).path, "--step", "7", "--json")
     assert result.returncode == 0, result.stderr
@@ -100,8 +126,6 @@ def test_export_loads_in_transformers(finished: Path, tmp_path: Path) -> None:
 
 
 def test_a_step_more_continues_the_finished_run(finished: Path, tmp_path: Path) -> None:
-    import shutil
-
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     result = stoker("train", folder / "recipe.yaml", "training.steps=14")

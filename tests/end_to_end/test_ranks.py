@@ -176,7 +176,9 @@ def test_sigterm_reaches_the_ranks_and_saves(job: Path) -> None:
     assert int(checkpoint.name.removeprefix("step-")) == Record(_run(job).record).steps()["step"].to_list()[-1]
 
 
-@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGINT, 0.3), (signal.SIGTERM, 0.0), (signal.SIGTERM, 1.5)])
+@pytest.mark.parametrize(
+    ("number", "seconds"), [(signal.SIGINT, 0.3), (signal.SIGTERM, 0.0), (signal.SIGTERM, 1.5)]
+)
 def test_a_signal_to_all_processes_while_ranks_start_ends_them_cleanly(
     job: Path, number: signal.Signals, seconds: float
 ) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from stoker.checkpoint import latest
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
@@ -26,7 +28,7 @@ from stoker.record.environment import describe_environment
 from stoker.run_directory import RunDirectory
 from stoker.training.local_ranks import run_ranks
 from stoker.training.origin import write_origin
-from stoker.training.rank import Job, train_rank
+from stoker.training.rank import Job, train_rank, use_processors
 from stoker.training.signals import listening
 
 
@@ -100,6 +102,9 @@ def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, progress: 
     write_text(run.recipe, text)
     write_bytes(run.corpus, (corpus.folder / "manifest.json").read_bytes())
     write_origin(run, loaded.path, corpus.folder)
+    # What is described is this process: with the threads that each rank will set for itself.
+    ranks_here = _set_by_launcher("LOCAL_WORLD_SIZE", str(recipe.layout.world_size))
+    use_processors(recipe.training.threads, ranks_here, torch.device("cpu"))
     write_json(run.environment, describe_environment(recipe.training.device))
     attempts = Record(run.record).attempts()
     return Job(recipe, run.path, corpus.folder, max(attempts, default=0) + 1)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-
-import psutil
-import torch
 
 from stoker.data.feeding import Feed
 from stoker.parallel import single_process_world
@@ -14,6 +10,7 @@ from stoker.parallel.world import choose_device
 from stoker.progress import Progress
 from stoker.run_directory import RunDirectory
 from stoker.training.evaluation import SourceScore, evaluate
+from stoker.training.rank import use_processors
 from stoker.training.trained_model import load_trained_model
 
 
@@ -35,7 +32,7 @@ def evaluate_run(
     """
     trained = load_trained_model(run, step)
     device = choose_device(trained.recipe.training.device, 0)
-    torch.set_num_threads(psutil.cpu_count(logical=False) or os.cpu_count() or 1)
+    use_processors(trained.recipe.training.threads, 1, device)
     trained.model.to(device)
     feed = Feed(trained.corpus, trained.recipe)
     names = [source.name for source in trained.recipe.data.sources]
