@@ -161,3 +161,13 @@ class _Exchange(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         back = _wait(_ops.all_to_all_single(gradient.contiguous(), ctx.send, ctx.receive, ctx.group.group_name))
         return back, None, None, None
+
+
+def start_exchange(x: Tensor, send: Sequence[int], receive: Sequence[int], group_name: str) -> Tensor:
+    """`exchange`, begun but not waited for (see `arrived`) and not seen by autograd."""
+    return _ops.all_to_all_single(x.contiguous(), list(receive), list(send), group_name)  # type: ignore[no-any-return]
+
+
+def arrived(x: Tensor) -> Tensor:
+    """What a begun exchange brings, once it is here."""
+    return _wait(x)
