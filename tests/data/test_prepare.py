@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer
 from stoker.data.corpus import Corpus
 from stoker.data.ledger import Ledger
 from stoker.data.prepare import find_prepared, prepare
+from stoker.data.workers import processor_count
 from stoker.durable_files import sha256_of_file
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
@@ -353,3 +355,33 @@ def test_a_corpus_folder_that_lost_its_manifest_is_made_again(tmp_path: Path) ->
     before = folder_bytes(corpus.folder)
     (corpus.folder / "manifest.json").unlink()
     assert folder_bytes(prepare(loaded, Silent()).folder) == before
+
+
+def test_text_from_which_nothing_can_be_predicted_is_refused(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [chr(ord("a") + i % 26) for i in range(200)])
+    write_lines(tmp_path / "b.jsonl", [*words(60)])
+    prepare(small_recipe(tmp_path, sources=[{"name": "long", "paths": ["b.jsonl"]}]), Silent())
+    (tokenizer,) = (tmp_path / "prepared").glob("*/tokenizer/tokenizer.json")
+    settings = {"cleaning": {"filters": False}, "deduplication": {"exact": False, "near": False}}
+    source = [{"name": "letters", "paths": ["a.jsonl"]}]
+    given = f"tokenizer.path={tokenizer}"
+    bare = (given, "tokenizer.add_bos=false", "tokenizer.add_eos=false")
+    with pytest.raises(BadInput, match=r"nothing can be learnt from source `letters`: .* single token"):
+        prepare(small_recipe(tmp_path, *bare, sources=source, **settings), Silent())
+    assert prepare(small_recipe(tmp_path, given, sources=source, **settings), Silent()).store("letters", "train")
+
+
+def test_a_senseless_number_of_workers_starts_a_sensible_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def alone(function: Callable[[Any], Any], jobs: list[Any], workers: int) -> Iterator[Any]:
+        asked.append(workers)
+        return map(function, jobs)
+
+    monkeypatch.setattr("stoker.data.prepare.run_in_order", alone)
+    write_text_files(tmp_path / "text")
+    prepare(small_recipe(tmp_path, "data.workers=100000"), Silent())
+    assert asked
+    assert max(asked) <= 2 * processor_count()

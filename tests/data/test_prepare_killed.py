@@ -41,16 +41,19 @@ prepare(load_recipe(Path(sys.argv[1]), sys.argv[4:]), Silent())
 print(renames)
 """
 START_WORKERS_AND_DIE = """
-import os, signal, threading, time
+import os, re, signal, sys, threading, time
 from pathlib import Path
 from stoker.data.workers import run_in_order
 
-threading.Thread(target=lambda: list(run_in_order(time.sleep, [600.0] * 4, 2)), daemon=True).start()
+# One call that keeps Python's other threads waiting, and never ends in the time of a test.
+job = {"busy": (re.compile(r"(a+)+$").match, "a" * 60 + "b"), "idle": (time.sleep, 600.0)}[sys.argv[1]]
+threading.Thread(target=lambda: list(run_in_order(job[0], [job[1]] * 4, 2)), daemon=True).start()
 children = []
 while len(children) < 2:
     time.sleep(0.05)
     tasks = list(Path("/proc/self/task").iterdir())
     children = [pid for task in tasks for pid in (task / "children").read_text().split()]
+time.sleep(float(sys.argv[2]))
 print(*children, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -116,12 +119,13 @@ def test_a_kill_at_any_moment_changes_no_byte(tmp_path: Path, moment: int, when:
     assert_killed_and_resumed(tmp_path, moment, when)
 
 
-def test_workers_end_with_a_parent_that_is_killed() -> None:
-    died = run(START_WORKERS_AND_DIE)
+@pytest.mark.parametrize(("job", "seconds"), [("idle", 0), ("idle", 2), ("busy", 2)])
+def test_workers_end_with_a_parent_that_is_killed(job: str, seconds: float) -> None:
+    died = run(START_WORKERS_AND_DIE, job, seconds)
     assert died.returncode == -9
     workers = died.stdout.split()
     assert len(workers) == 2
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 10  # seconds of them are for starting, on a busy machine
     while alive := [worker for worker in workers if _is_running(worker)]:
         assert time.monotonic() < deadline, f"still there: {alive}"
         time.sleep(0.05)

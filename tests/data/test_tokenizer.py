@@ -137,6 +137,11 @@ def test_a_vocabulary_larger_than_the_text_supports_is_refused_with_the_largest_
     assert TextEncoder(path, SETTINGS).vocabulary_size == supported
 
 
+def test_text_too_poor_for_any_vocabulary_is_not_asked_for_an_impossible_one(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"supports only 258 entries; fewer than the smallest .*tokenizer\.path"):
+        train_tokenizer({"single": ["a", "b", "c"]}, Tokenizer(vocabulary_size=300), tmp_path / "tokenizer.json")
+
+
 # --- special tokens ------------------------------------------------------------------------------------------
 
 

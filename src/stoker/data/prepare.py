@@ -31,7 +31,7 @@ from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, tokenise
 from stoker.data.stages.write_ledger import write_ledger
 from stoker.data.tokenizer import TextEncoder
-from stoker.data.workers import processor_count, run_in_order
+from stoker.data.workers import run_in_order, worker_count
 from stoker.durable_files import (
     explained_disk_errors,
     publish_folder,
@@ -84,7 +84,7 @@ def find_prepared(loaded: LoadedRecipe) -> Corpus | None:
 
 
 def _workers(recipe: Recipe) -> int:
-    return recipe.data.workers or processor_count()
+    return worker_count(recipe.data.workers)
 
 
 class _Preparation:
@@ -227,7 +227,7 @@ def _nothing_left(loaded: LoadedRecipe, candidates: Candidates) -> str:
 
 
 def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
-    """Raise `BadInput` when a source that is to be trained on has fewer tokens than one sequence."""
+    """Raise `BadInput` when a source that is to be trained on has less than one sequence, or nothing to predict."""
     needed = recipe.training.sequence_length
     weights = {source.name: source.weight for source in recipe.data.sources}
     short = []
@@ -245,6 +245,25 @@ def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
             + "; ".join(short)
             + ". Give it more text, leave it out, set its weight to 0, or shorten training.sequence_length"
         )
+
+    single = [
+        source["name"]
+        for source in corpus.manifest["sources"]
+        if weights[source["name"]] != 0 and _nothing_to_predict(corpus, source)
+    ]
+    if single:
+        raise BadInput(
+            f"nothing can be learnt from {', '.join(f'source `{name}`' for name in single)}: every document is a "
+            "single token, and a token is predicted only from those before it in its document. Make documents "
+            "longer (data.sources[].documents), or set tokenizer.add_bos"
+        )
+
+
+def _nothing_to_predict(corpus: Corpus, source: dict[str, Any]) -> bool:
+    found = source["splits"]["train"]
+    if found["tokens"] > found["documents"]:
+        return False
+    return bool(corpus.store(source["name"], "train").document_lengths.max() < 2)
 
 
 def _losses(corpus: Corpus, source: str) -> list[str]:

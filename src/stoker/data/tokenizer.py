@@ -20,6 +20,7 @@ from stoker.data.text_pieces import LONGEST_PIECE, bounded_pieces, own_pre_token
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
 from stoker.recipe import Tokenizer
+from stoker.recipe.data import SMALLEST_VOCABULARY
 
 _BATCH = 1 << 22
 
@@ -50,10 +51,15 @@ def train_tokenizer(samples: Mapping[str, Iterable[str]], settings: Tokenizer, p
     backend.train_from_iterator((piece for text in balanced for piece in bounded_pieces(text)), trainer)
     supported = backend.get_vocab_size()
     if supported < settings.vocabulary_size:
+        remedy = f"set vocabulary_size to at most {supported}, or give more text"
+        if supported < SMALLEST_VOCABULARY:
+            remedy = (
+                f"fewer than the smallest vocabulary ({SMALLEST_VOCABULARY}). Give more text, or a tokenizer "
+                "that was trained on other text (tokenizer.path)"
+            )
         raise BadInput(
             f"tokenizer.vocabulary_size is {settings.vocabulary_size}, but the text "
-            f"({sum(used.values()):,} bytes used for training) supports only {supported} entries; "
-            f"set vocabulary_size to at most {supported}, or give more text"
+            f"({sum(used.values()):,} bytes used for training) supports only {supported} entries; {remedy}"
         )
     write_text(path, _with_post_processor(backend, settings))
     return used

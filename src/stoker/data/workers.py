@@ -6,6 +6,7 @@ the parent is gone however that ended, and inherits no lock.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import queue
@@ -23,6 +24,11 @@ from typing import Any, BinaryIO, TypeVar
 import stoker
 from stoker.errors import BadInput, StokerError
 
+_MOST_PER_PROCESSOR = 2
+"""More only wait for each other, and each is a Python of its own in memory."""
+_END_WITH_PARENT = 1
+"""`PR_SET_PDEATHSIG` of Linux's prctl."""
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -30,6 +36,12 @@ Result = TypeVar("Result")
 def processor_count() -> int:
     """Processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def worker_count(wanted: int | None) -> int:
+    """How many workers to start: as many as `wanted`, by default one and at most two for each processor."""
+    processors = processor_count()
+    return min(wanted or processors, _MOST_PER_PROCESSOR * processors)
 
 
 def run_in_order(function: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
@@ -125,6 +137,8 @@ def _answer(function: Callable[[Any], Any], job: Any) -> tuple[str, Any]:
 
 def _serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Answer jobs until the parent is gone; then stop at once, in the middle of a job too."""
+    if sys.platform == "linux":  # the kernel does so even while one long call keeps Python's threads waiting
+        ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
     received: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
 
     def receive() -> None:

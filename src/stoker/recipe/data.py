@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from stoker.recipe.section import Section
 
 Kind = Literal["prose", "code", "mathematics"]
+SMALLEST_VOCABULARY = 260
+"""The 256 bytes, two special tokens, and a little that was learnt."""
 
 
 class PackageFiles(Section):
@@ -121,7 +123,7 @@ class Data(Section):
     on_error: Literal["skip", "stop"] = "skip"
     """A corrupt line, file or archive is counted, named in the ledger and skipped; or stops the run."""
     workers: int | None = Field(default=None, ge=1)
-    """Worker processes for preparation; by default one for each processor. Never changes the output."""
+    """Worker processes for preparation; by default one for each processor, at most two. The output is the same."""
     cleaning: Cleaning = Cleaning()
     deduplication: Deduplication = Deduplication()
     held_out: float = Field(default=0.01, ge=0, lt=0.5)
@@ -149,7 +151,7 @@ class Tokenizer(Section):
 
     path: str | None = None
     """A given `tokenizer.json`, relative to the recipe; without it a byte-level BPE is trained."""
-    vocabulary_size: int = Field(default=4096, ge=260, le=2**20)
+    vocabulary_size: int = Field(default=4096, ge=SMALLEST_VOCABULARY, le=2**20)
     """Entries of a trained vocabulary, the 256 bytes and the special tokens included. Ignored with `path`."""
     add_bos: bool = True
     """Put exactly one beginning-of-text token before each document."""
