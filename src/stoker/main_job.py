@@ -64,11 +64,8 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
     require_trainable(loaded, run)
     corpus = _prepared(loaded, progress)
     outcome = train(loaded, run, progress)
-    progress.say(
-        f"train: {outcome.steps:,} steps done"
-        if outcome.trained_now
-        else f"train: all {outcome.steps:,} steps are done"
-    )
+    if not outcome.trained_now:
+        progress.say(f"train: all {outcome.steps:,} steps are done")
     scores = _scores(run, outcome.steps, progress)
     for score in scores:
         progress.say(
@@ -77,6 +74,12 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
         )
     report = write_report([run])
     progress.say("report: written")
+    recorded = Record(run.record).steps(["loss"]).height
+    if recorded < outcome.steps:
+        progress.say(
+            f"record: only {recorded:,} of {outcome.steps:,} steps could be recorded, and the report lacks the "
+            "others; the weights do not depend on it"
+        )
     return MainJobOutcome(
         run=run,
         corpus=corpus.folder,

@@ -19,6 +19,7 @@ import yaml
 import zstandard
 
 from stoker.data.ledger import Ledger
+from stoker.record import Record
 from tests.end_to_end.small_job import command, environment, recipe, stoker, write_job
 
 pytestmark = pytest.mark.slow
@@ -302,6 +303,36 @@ def test_a_full_disk_while_training_is_told_and_the_same_command_goes_on(
     assert not list(small_disk.rglob(".*.partial-*"))
     _grow(small_disk)
     assert stoker("run", job, "--run", run, "--json").returncode == 0
+    assert (run / "report.html").is_file()
+
+
+def test_a_disk_that_fills_only_while_recording_stops_no_training_and_is_told(job: Path, small_disk: Path) -> None:
+    run = job.parent / "runs" / "small"
+    run.mkdir(parents=True)
+    (run / "record").symlink_to(small_disk)
+    result = stoker("run", job)
+    assert result.returncode == 0, result.stderr
+    assert "the record cannot be written; training goes on" in result.stderr
+    assert "of 12 steps could be recorded" in result.stderr
+    assert (run / "checkpoints" / "step-00000012").is_dir()
+    assert "a checkpoint of step 12 was saved" in (run / "report.html").read_text()
+    _grow(small_disk)
+    assert stoker("train", job, "training.steps=14").returncode == 0
+    assert Record(run / "record").steps()["step"].to_list()[-2:] == [13, 14]
+
+
+def test_a_disk_too_full_for_the_report_is_told_and_the_same_command_writes_it(job: Path, small_disk: Path) -> None:
+    _grow(small_disk)
+    run = small_disk / "run"
+    assert stoker("train", job, "--run", run).returncode == 0
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (64 << 10)))  # a report takes more
+    full = stoker("run", job, "--run", run)
+    _one_message(full, 1, "report.html", "the disk is full")
+    assert "evaluate: english" in full.stderr
+    assert not list(small_disk.rglob(".*.partial-*"))
+    filler.unlink()
+    assert stoker("run", job, "--run", run).returncode == 0
     assert (run / "report.html").is_file()
 
 

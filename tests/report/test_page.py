@@ -233,6 +233,12 @@ def test_a_torn_record_and_broken_files_are_named(tmp_path: Path) -> None:
     assert "corpus.json is not a JSON object" in text
 
 
+def test_steps_that_could_not_be_recorded_are_told(tmp_path: Path) -> None:
+    run = SyntheticRun().write(tmp_path)
+    (run.checkpoints / "step-00000450").mkdir()
+    assert "The record ends at step 400, but a checkpoint of step 450 was saved" in words(page_of(run).text)
+
+
 def test_odd_shapes_in_files_do_not_end_the_report(tmp_path: Path) -> None:
     run = SyntheticRun(steps=5, resume_from=None).write(tmp_path)
     run.plan.write_text(

@@ -61,7 +61,7 @@ class RunFacts:
         except yaml.YAMLError as error:
             notes.append(f"recipe.yaml cannot be read as YAML: {error}")
             recipe = {}
-        return cls(
+        facts = cls(
             run=run,
             recipe_text=text,
             recipe=recipe if isinstance(recipe, dict) else {},
@@ -70,6 +70,18 @@ class RunFacts:
             corpus=_json_object(run.corpus, notes),
             notes=notes,
         )
+        facts._note_unrecorded_end()
+        return facts
+
+    def _note_unrecorded_end(self) -> None:
+        """A disk that filled up takes no rows while the training goes on."""
+        recorded = self.steps["step"].max() if self.steps.height else 0
+        saved = int(self.checkpoints[-1].name.removeprefix("step-")) if self.checkpoints else 0
+        if isinstance(recorded, int) and recorded < saved:
+            self.notes.append(
+                f"The record ends at step {recorded:,}, but a checkpoint of step {saved:,} was saved: what "
+                "happened in between could not be recorded, and this page lacks it"
+            )
 
     @property
     def name(self) -> str:
