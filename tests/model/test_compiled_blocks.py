@@ -10,6 +10,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 from stoker.model import Decoder
+from stoker.parallel.compilation import compile_block
 from tests.model.shapes import LENGTH, SHAPES, config_of, draw_tokens, model_of, pack
 
 
@@ -62,7 +63,7 @@ def test_layer_drop_compiles_too() -> None:
 def test_generated_kernels_compute_the_same(shape: str) -> None:
     eager, compiled = (model_of(config_of(shape), torch.float32) for _ in range(2))
     for block in compiled.blocks.values():
-        block.compile(dynamic=False)
+        compile_block(block)
     lengths = [[5, 11], [16]]
     wanted = gradients_of(eager, lengths)
     for name, gradient in gradients_of(compiled, lengths).items():

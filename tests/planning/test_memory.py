@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch._functorch import config as functorch_config
 from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile
 
 from stoker.layout import Layout
-from stoker.model import Decoder, initialise
+from stoker.model import Block, Decoder, initialise
 from stoker.model import loss as model_loss
+from stoker.model.decoder import Shared
+from stoker.model.position import rotary_angles
 from stoker.parallel import apply, join_world, single_process_world
+from stoker.parallel.compilation import RECOMPUTE_POINTWISE
 from stoker.planning import memory as planned_memory
+from stoker.planning.activations import activations
 from stoker.planning.memory import parameter_shapes, peak_memory, rows_per_rank
 from stoker.recipe import Recipe
 from stoker.training.optimizer import build_optimizer
@@ -115,6 +120,45 @@ def test_activations_are_within_a_tenth_of_what_a_pass_holds(seed: int) -> None:
     planned = peak_memory(recipe, vocabulary_size, recipe.training.global_batch_size, 1, "cpu")
     predicted = planned.total - planned.parameters - planned.optimizer
     assert predicted == pytest.approx(forward_and_backward(recipe, vocabulary_size), rel=0.1)
+
+
+COMPILED = {
+    "llama": {},
+    "grouped": {"kv_heads": 2, "ffn_hidden_size": 96},
+    "both": {"activation": "geglu", "norm_position": "both", "qk_norm": "head"},
+    "post": {"norm_position": "post", "qk_norm": "full"},
+    "gpt": {"norm": "layer", "activation": "gelu", "position": "learned"},
+    "capped": {"attention_softcap": 30.0},
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "pure_bf16"])
+@pytest.mark.parametrize("shape", COMPILED)
+def test_a_compiled_block_keeps_what_is_planned(shape: str, precision: str) -> None:
+    model = {"hidden_size": 96, "layers": 1, "heads": 6, "ffn_hidden_size": 256, **COMPILED[shape]}
+    recipe = recipe_of(model, precision=precision, compile=True, sequence_length=128)
+    block, dtype = Block(recipe.model).to(parameter_dtype(precision)), parameter_dtype(precision)
+    x = torch.randn(2, 128, 96, dtype=dtype, requires_grad=True)
+    rotary = rotary_angles(torch.arange(128)[None], 16, 1e4, dtype) if recipe.model.position == "rope" else None
+    shared = {t.data_ptr() for t in (*block.parameters(), *(rotary or ()))}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in shared:
+            kept[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    torch._dynamo.reset()
+    block.compile(dynamic=False, backend="aot_eager_decomp_partition")  # the compiler's own choice of what to keep
+    with (
+        functorch_config.patch(RECOMPUTE_POINTWISE),
+        autocast(precision, CPU),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+    ):
+        block(x, Shared(rotary))
+    torch._dynamo.reset()
+    pass_ = planned_memory.pass_of(recipe, 64, 2, "cpu")
+    assert activations(recipe.model, pass_).per_block == pytest.approx(sum(kept.values()), rel=0.01)
 
 
 def test_logits_are_cut_as_the_model_cuts_them() -> None:

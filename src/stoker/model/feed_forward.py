@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stoker.model.lean_autograd import gated
 from stoker.recipe import Model
 
 
@@ -21,9 +22,7 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x_BLD: Tensor) -> Tensor:
         """[B, L, D] to [B, L, D]."""
-        gate = self.gate(x_BLD)
-        gate = F.silu(gate) if self.swish else F.gelu(gate, approximate="tanh")
-        return self.down(gate * self.up(x_BLD))  # type: ignore[no-any-return]
+        return self.down(gated(self.gate(x_BLD), self.up(x_BLD), self.swish))  # type: ignore[no-any-return]
 
 
 class PlainFeedForward(nn.Module):

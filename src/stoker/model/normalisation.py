@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from stoker.model.lean_autograd import rms_norm
 
 
 class RMSNorm(nn.RMSNorm):
     """Root-mean-square norm (Zhang & Sennrich 2019), computed in the precision of its weight."""
 
+    eps: float
+
     def forward(self, x: Tensor) -> Tensor:
         """The same shape, in the dtype of the weight: under autocast a 16-bit input is raised to it."""
-        return F.rms_norm(x.to(self.weight.dtype), self.normalized_shape, self.weight, self.eps)
+        return rms_norm(x, self.weight, self.eps)
 
 
 def build_norm(kind: Literal["rms", "layer"], size: int, epsilon: float) -> RMSNorm | nn.LayerNorm:

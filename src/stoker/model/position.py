@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from stoker.model.lean_autograd import rotated
+
 
 class Places(NamedTuple):
     """Where the tokens at hand stand in their sequences, when they are only a part of them."""
@@ -40,10 +42,7 @@ def rotary_angles(positions: Tensor, head_size: int, theta: float, dtype: torch.
 
 def rotate(x_BLHK: Tensor, rotary: Rotary) -> Tensor:
     """Turn each pair (element k, element k + K/2) of each head by its angle; keeps dtype."""
-    first, second = x_BLHK.chunk(2, dim=-1)
-    cosine, sine = rotary
-    turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
-    return turned.to(x_BLHK.dtype)
+    return rotated(x_BLHK, rotary.cosine, rotary.sine)
 
 
 def alibi_slopes(heads: int) -> list[float]:

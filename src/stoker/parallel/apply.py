@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from stoker.parallel.compilation import compile_block
 from stoker.parallel.gradients import Gradients
 from stoker.parallel.replicate import replicate
 from stoker.parallel.shard import shard
@@ -54,7 +55,7 @@ def apply(
     """
     if compile_blocks:
         for block in blocks:
-            block.compile(dynamic=False)
+            compile_block(block)
     training: nn.Module = model
     if world.layout.dp_shard > 1:
         shard(model, blocks, world)

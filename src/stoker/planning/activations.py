@@ -87,27 +87,29 @@ class _Block:
         """The attention sub-block."""
         config, compute, length = self.config, self.pass_.compute_width, self.pass_.length
         heads, kv_heads, head_size = config.heads, config.key_value_heads, config.size_of_head
-        kept = self._norm_before() + self._projection_input(projections=3)
+        kept = self._around(first=True, projections=3)
         if config.qk_norm != "none":
             by_head = config.qk_norm == "head"
             kept += self._rms_norm(heads * head_size, heads if by_head else 1, compute)
             kept += self._rms_norm(kv_heads * head_size, kv_heads if by_head else 1, compute)
         if config.attention_softcap is None:
             kept += (2 * heads + 2 * kv_heads) * head_size * compute  # q, k, v, the mix
-            kept += 4 * heads  # log-sum-exp, fp32
-        else:
-            # Keys and values are repeated for every head, the mix is copied; tanh and softmax keep all logits.
-            kept += 4 * heads * head_size * compute + heads * length * (compute + 4)
-            kept += heads * length * compute if compute == 2 else 0  # the weights again, in 16 bits
-        return kept + self._after_branch()
+            return kept + 4 * heads  # log-sum-exp, fp32
+        # Keys and values are repeated for every head, the mix is copied.
+        kept += 4 * heads * head_size * compute
+        if self.pass_.compiled:
+            # The products of queries and keys, largest and sum of each row, and what is in the future.
+            return kept + heads * (length * compute + 8) + length / self.pass_.batch
+        # Tanh and softmax keep all logits, and the weights again in 16 bits.
+        return kept + heads * length * (compute + 4 + (compute if compute == 2 else 0))
 
     def feed_forward(self) -> float:
         """The feed-forward sub-block."""
         gated = self.config.activation != "gelu"
-        kept = self._norm_before() + self._projection_input(projections=2 if gated else 1)
-        # Gated: gate, its activation (computed again when compiled), up, their product. Plain: up, its activation.
-        inner = (3 if self.pass_.compiled else 4) if gated else 2
-        return kept + inner * self.config.ffn_hidden_size * self.pass_.compute_width + self._after_branch()
+        # Gated: gate, up, their product. Plain: up, its activation. The last is computed again when compiled.
+        inner = (3 if gated else 2) - (1 if self.pass_.compiled else 0)
+        kept = inner * self.config.ffn_hidden_size * self.pass_.compute_width
+        return kept + self._around(first=False, projections=2 if gated else 1)
 
     def transient(self) -> float:
         """Most that a pass holds besides: backward lets go of what was kept, forward has not kept all of it yet."""
@@ -128,27 +130,34 @@ class _Block:
         return self.config.hidden_size * input_width + 2 * self.pass_.stream_width
 
     def _rms_norm(self, size: int, groups: int, input_width: int) -> float:
+        return size * input_width + 4 * groups
+
+    def _around(self, first: bool, projections: int) -> float:
+        """What stands around a sub-block's own work: norms, the projections' shared input, dropout."""
+        before, after = self.config.norm_position != "post", self.config.norm_position != "pre"
         if self.pass_.compiled:
-            return size * input_width + 4 * groups
-        return 2 * size * 4 + 4 * groups  # input and normed input, both as fp32
-
-    def _norm_before(self) -> float:
-        if self.config.norm_position == "post":
-            kept_uncast = self.pass_.compiled and self.pass_.casts
-            return self.config.hidden_size * self.pass_.stream_width if kept_uncast else 0.0
-        return self.norm(self.pass_.stream_width)
-
-    def _after_branch(self) -> float:
-        kept = 0.0
-        if self.config.norm_position != "pre":
-            kept += self.norm(self.pass_.compute_width)
+            return self._around_compiled(first, before, after)
+        kept = self._projection_input(projections)
+        kept += self.norm(self.pass_.stream_width) if before else 0.0
+        kept += self.norm(self.pass_.compute_width) if after else 0.0
         if self.config.dropout:
-            kept += self.config.hidden_size * (1 if self.pass_.compiled else self.pass_.compute_width)
+            kept += self.config.hidden_size * self.pass_.compute_width
         return kept
 
+    def _around_compiled(self, first: bool, before: bool, after: bool) -> float:
+        """The stream as it comes in and what the branches give; norms, sums and casts of these are made again."""
+        stream, compute = self.pass_.stream_width, self.pass_.compute_width
+        if first:
+            kept = (stream if before else compute) + compute
+        else:
+            cast = not before and self.pass_.casts  # the first's sum, as the second's projections take it
+            kept = (compute if after else 0) + (compute if cast else 0)
+        statistics = (before + after) * (4 if self.config.norm == "rms" else 8)
+        return kept * self.config.hidden_size + statistics
+
     def _projection_input(self, projections: int) -> float:
-        """What matrix products keep of the tensor they share; eager autocast copies it for each of them."""
-        copies = projections if self.pass_.casts and not self.pass_.compiled else 1
+        """What matrix products keep of the tensor they share; autocast copies it for each of them."""
+        copies = projections if self.pass_.casts else 1
         return copies * self.config.hidden_size * self.pass_.compute_width
 
 
@@ -170,7 +179,7 @@ def _dense_mask_elements(config: Model, pass_: MicroBatch) -> int:
 def _outside(config: Model, pass_: MicroBatch, block: _Block) -> int:
     """Embedding, angles, and the last norm, which is never compiled."""
     size, stream = config.hidden_size, pass_.stream_width
-    kept = 2 * size * 4 + 4.0 if config.norm == "rms" else block.norm(stream)
+    kept = block.norm(stream)
     if config.dropout:
         kept += size * stream
     if config.position == "rope":

@@ -76,9 +76,9 @@ def block_bytes(config: Model, pass_: MicroBatch) -> int:
     if config.qk_norm != "none":
         moved += heads * (6 if compiled else 14)
     if config.position == "rope":
-        moved += heads * (4 if compiled else 22)
+        moved += heads * (4 if compiled else 10)
     moved += 2 * size * (2 if compiled else 3)  # residual sums, and adding the two gradients of the stream
-    moved += (3 + 5 if compiled else 3 + 2 + 8) * inner if gated else (2 + 3) * inner
+    moved += (3 + 6 if compiled else 5 + 11) * inner if gated else (2 + 3) * inner
     if not compiled:
         # Gradients that arrive from several projections of one input are added.
         moved += 3 * size * (2 + (1 if gated else 0))
@@ -99,8 +99,11 @@ def outside_bytes(config: Model, pass_: MicroBatch) -> int:
 
 
 def _norm_elements(config: Model, compiled: bool) -> float:
-    """Elements a norm moves per token: RMS norm is a chain of operations unless fused, layer norm one each way."""
-    return config.hidden_size * (6 if compiled else 14 if config.norm == "rms" else 8)
+    """Elements a norm moves per token: RMS norm is a chain of operations unless fused, layer norm one each way.
+
+    Compiled norms are fused, and their result is written again in the backward pass.
+    """
+    return config.hidden_size * (8 if compiled or config.norm != "rms" else 17)
 
 
 def _mean_width(pass_: MicroBatch) -> float:

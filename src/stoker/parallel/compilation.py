@@ -1,0 +1,33 @@
+"""How a block is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch._functorch import config as functorch_config
+from torch.fx import GraphModule
+
+RECOMPUTE_POINTWISE = {
+    "ban_recompute_used_far_apart": False,
+    "ban_recompute_long_fusible_chains": False,
+    "ban_recompute_materialized_backward": False,
+}
+"""Of what a block keeps for backward: what pointwise operations can make again is made again, matrix products and
+attention never are. (A memory budget below 1 chooses the same for most shapes; for others it has attention computed
+twice.)"""
+
+
+def compile_block(block: nn.Module) -> None:
+    """Have `block` compiled when it is first called, one graph for each shape of its input."""
+    block.compile(dynamic=False, backend=_lean_inductor)
+
+
+def _lean_inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+    """Torch's own compiler. The settings are globals of torch's, so they are made for the one call alone."""
+    from torch._inductor.compile_fx import compile_fx  # slow to import, and only compiled runs need it
+
+    with functorch_config.patch(RECOMPUTE_POINTWISE):
+        compiled: Any = compile_fx(graph, inputs)
+    return compiled  # type: ignore[no-any-return]
