@@ -92,8 +92,9 @@ def alone(case: Case) -> list[Tensor]:
         return [gradient.detach(), *(torch.zeros_like(x) for x in (q, k, v))]
     rule = case.rule
     mask = dense_mask(case.documents(), case.length, rule.window, rule.alibi_slopes, q.device, precise)
-    outcome = attend(q, k, v, mask, case.softcap)
-    return [outcome.detach(), *torch.autograd.grad(outcome, (q, k, v), gradient)]
+    with torch.autocast("cpu", enabled=False):
+        outcome = attend(q, k, v, mask, case.softcap)
+        return [outcome.detach(), *torch.autograd.grad(outcome, (q, k, v), gradient)]
 
 
 def part_mask(case: Case, method: ContextParallelMethod, group: dist.ProcessGroup) -> PartMask:

@@ -129,6 +129,6 @@ def _differentiate(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None
 _attention.register_autograd(_differentiate, setup_context=_keep)
 
 
-def _pieces(length: int, starts: Tensor | None, edges: Sequence[int], window: int | None) -> list[Piece]:
-    ranges = list(zip(edges[::2], edges[1::2], strict=True))
-    return find_pieces(ranges, [(0, length)], document_starts(starts), window)
+def _pieces(length: int, starts: Tensor | None, edges: Sequence[int], window: int | None) -> tuple[Piece, ...]:
+    ranges = tuple(zip(edges[::2], edges[1::2], strict=True))
+    return find_pieces(ranges, ((0, length),), document_starts(starts), window)

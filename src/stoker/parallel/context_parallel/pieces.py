@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from torch import Tensor
@@ -59,38 +60,40 @@ class Piece(NamedTuple):
                 yield self._replace(queries=seen[0], keys=seen[1])
 
 
+Documents = tuple[tuple[int, ...], ...]
+"""The first place of each document, for each sequence of the batch."""
+
+
+@lru_cache(maxsize=64)  # all layers, forward and backward, work on the same
 def find_pieces(
-    queries: Sequence[Bounds], keys: Sequence[Bounds], documents: Sequence[Sequence[int]] | None, window: int | None
-) -> list[Piece]:
+    queries: tuple[Bounds, ...], keys: tuple[Bounds, ...], documents: Documents | None, window: int | None
+) -> tuple[Piece, ...]:
     """The pieces of queries and keys at hand, each given as ranges of places laid one after another.
 
-    `documents` has the first place of each document, per sequence of the batch (None: one document each).
+    Without `documents` each sequence is one.
     """
     pieces = []
-    for row, starts in enumerate([[0]] if documents is None else documents):
+    for row, starts in enumerate(((0,),) if documents is None else documents):
         for query_range, query_shift in _laid_out(queries):
             for document, query_part in _documents_in(query_range, starts):
                 for key_range, key_shift in _laid_out(keys):
-                    key_part = _intersection(key_range, document)
                     # Keys before all queries and keys among them: most need no mask then.
-                    for part in (
-                        (key_part[0], min(key_part[1], query_part[0])),
-                        (max(key_part[0], query_part[0]), key_part[1]),
-                    ):
-                        seen = _visible(query_part, part, window)
+                    for key_part in _cut_at(_intersection(key_range, document), query_part[0]):
+                        seen = _visible(query_part, key_part, window)
                         if seen is not None:
-                            pieces.append(Piece(None if documents is None else row, *seen, query_shift, key_shift))
-    return pieces
+                            rows = None if documents is None else row
+                            pieces.append(Piece(rows, *seen, query_shift, key_shift))
+    return tuple(pieces)
 
 
-def document_starts(starts: Tensor | None) -> list[list[int]] | None:
+def document_starts(starts: Tensor | None) -> Documents | None:
     """The first place of each document in each sequence, from marks [B, L] on the first tokens."""
     if starts is None:
         return None
     documents: list[list[int]] = [[] for _ in range(len(starts))]
     for row, place in starts.nonzero().tolist():
         documents[row].append(place)
-    return documents
+    return tuple(tuple(row) for row in documents)
 
 
 def _laid_out(ranges: Sequence[Bounds]) -> Iterator[tuple[Bounds, int]]:
@@ -101,7 +104,7 @@ def _laid_out(ranges: Sequence[Bounds]) -> Iterator[tuple[Bounds, int]]:
 
 
 def _documents_in(places: Bounds, starts: Sequence[int]) -> Iterator[tuple[Bounds, Bounds]]:
-    """Each document that has some of `places`: its first place and the last of `places` it may have, and which."""
+    """Each document that has some of `places`: it, as far as they go, and its part of them."""
     first, last = places
     index = bisect_right(starts, first) - 1
     while first < last:
@@ -120,6 +123,10 @@ def _visible(queries: Bounds, keys: Bounds, window: int | None) -> tuple[Bounds,
         last_query = min(last_query, last_key - 1 + window)
     query = max(query, key)
     return ((query, last_query), (key, last_key)) if query < last_query and key < last_key else None
+
+
+def _cut_at(places: Bounds, place: int) -> tuple[Bounds, Bounds]:
+    return (places[0], min(places[1], place)), (max(places[0], place), places[1])
 
 
 def _intersection(one: Bounds, other: Bounds) -> Bounds:

@@ -38,7 +38,7 @@ class _Ring(NamedTuple):
     rank: int
     group: str
 
-    def ranges(self, rank: int) -> list[Bounds]:
+    def ranges(self, rank: int) -> tuple[Bounds, ...]:
         """The places that `rank` holds."""
         return own_ranges(self.length, self.ranks, rank)
 
@@ -46,7 +46,7 @@ class _Ring(NamedTuple):
         """Whose keys and values are here at `step`."""
         return (self.rank - step) % self.ranks
 
-    def steps(self, starts: Tensor | None, window: int | None) -> Iterator[tuple[int, list[Piece]]]:
+    def steps(self, starts: Tensor | None, window: int | None) -> Iterator[tuple[int, tuple[Piece, ...]]]:
         """Each step with the work there is for it."""
         own, documents = self.ranges(self.rank), document_starts(starts)
         for step in range(self.ranks):

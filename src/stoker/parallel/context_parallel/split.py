@@ -19,11 +19,11 @@ from stoker.model.position import Places
 from stoker.parallel import collectives
 
 
-def own_ranges(length: int, group_size: int, rank: int) -> list[Bounds]:
+def own_ranges(length: int, group_size: int, rank: int) -> tuple[Bounds, ...]:
     """The places `rank` holds, as at most two ranges in order, none of them empty and none next to another."""
     early, late = (chunk(length, 2 * group_size, index) for index in (rank, 2 * group_size - 1 - rank))
     ranges = [(early[0], late[1])] if early[1] == late[0] else [early, late]
-    return [(first, last) for first, last in ranges if first < last]
+    return tuple((first, last) for first, last in ranges if first < last)
 
 
 def own_places(length: int, group_size: int, rank: int) -> Tensor:
