@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from stoker import cli
 from stoker.cli.arguments import load
 from stoker.errors import NonFinite, StokerError
-from tests.recipe.recipes import SMALL, write
+from tests.recipe.recipes import SMALL, write, write_with_text
 
 runner = CliRunner()
 
@@ -96,7 +96,7 @@ def test_help_loads_only_what_help_needs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [words for words in verbs() if words[0] == "recipe"], ids=" ".join)
 def test_recipe_verbs_do_not_load_torch(tmp_path: Path, words: tuple[str, ...]) -> None:
-    write(tmp_path)
+    write_with_text(tmp_path)
     arguments = {"new": ["new.yaml"], "schema": [], "presets": []}.get(words[1], ["recipe.yaml"])
     assert not _modules_after(tmp_path, *words, *arguments) & {"torch", "polars", "pyarrow", "numba"}
 
@@ -141,7 +141,7 @@ def test_a_wrong_command_line_ends_with_2(arguments: list[str]) -> None:
 
 
 def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
-    path = write(tmp_path)
+    path = write_with_text(tmp_path)
     result = stoker("recipe", "show", path, "training.steps=7", "--json", "--origins")
     shown = json.loads(result.stdout)
     assert shown["recipe"]["training"]["steps"] == 7
@@ -150,14 +150,14 @@ def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
 
 
 def test_check_prints_the_derived_accumulation(tmp_path: Path) -> None:
-    path = write(tmp_path)
+    path = write_with_text(tmp_path)
     text = stoker("recipe", "check", path, "layout.dp_shard=2", "training.micro_batch_size=2").stdout
     assert "8 sequences = 2 ranks × 2 accumulated × 2 at a time; 128 tokens a step" in text
 
 
 def test_check_shows_each_size_of_a_ramp(tmp_path: Path) -> None:
     ramp = "training.batch_ramp=[{step: 5, global_batch_size: 16}]"
-    result = json.loads(stoker("recipe", "check", write(tmp_path), ramp, "--json").stdout)
+    result = json.loads(stoker("recipe", "check", write_with_text(tmp_path), ramp, "--json").stdout)
     assert [(b["from_step"], b["sequences"]) for b in result["batches"]] == [(1, 8), (5, 16)]
     assert result["tokens"] == (4 * 8 + 6 * 16) * 16
 
@@ -165,6 +165,10 @@ def test_check_shows_each_size_of_a_ramp(tmp_path: Path) -> None:
 def test_new_then_check_then_show(tmp_path: Path) -> None:
     path = tmp_path / "有 空格" / "recipe.yaml"
     assert stoker("recipe", "new", path, "--parameters", "1m").returncode == 0
+    unfilled = stoker("recipe", "check", path)
+    assert (unfilled.returncode, "text does not exist" in unfilled.stderr) == (2, True)
+    (path.parent / "text").mkdir()
+    (path.parent / "text" / "one.txt").write_text("text")
     assert stoker("recipe", "check", path).returncode == 0
     again = write(tmp_path, stoker("recipe", "show", path).stdout)
     assert stoker("recipe", "show", again).stdout == stoker("recipe", "show", path).stdout

@@ -31,3 +31,11 @@ def write(folder: Path, text: str = SMALL, name: str = "recipe.yaml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def write_with_text(folder: Path, text: str = SMALL) -> Path:
+    """The recipe with a file of text for each of its sources."""
+    for name in ("english", "中文"):
+        (folder / "text" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "text" / name / "one.txt").write_text("text")
+    return write(folder, text)

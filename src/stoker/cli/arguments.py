@@ -41,8 +41,10 @@ def existing_run(path: Path) -> RunDirectory:
     return run
 
 
-def load(path: Path, overrides: list[str] | None, run: Path | None = None) -> LoadedRecipe:
-    """The recipe with what the command line says over it."""
+def load(
+    path: Path, overrides: list[str] | None, run: Path | None = None, *, with_files: bool = False
+) -> LoadedRecipe:
+    """The recipe with what the command line says over it; see `load_recipe`."""
     from stoker.recipe.loading import load_recipe
 
     given = list(overrides or ())
@@ -51,4 +53,4 @@ def load(path: Path, overrides: list[str] | None, run: Path | None = None) -> Lo
             # An unset shell variable: the run would land in the current folder, between other things.
             raise BadInput("--run: expected a folder, got nothing or `.`; name the run's own folder")
         given.append(f"run={json.dumps(str(run.absolute()), ensure_ascii=False)}")
-    return load_recipe(path, given)
+    return load_recipe(path, given, with_files=with_files)

@@ -40,13 +40,13 @@ def show(
 
 @verbs.command()
 def check(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) -> None:
-    """Check a recipe and print what follows from it: accumulation, tokens, parameters.
+    """Check a recipe and the files it names, and print what follows: accumulation, tokens, parameters.
 
     Example: `stoker recipe check recipe.yaml layout.dp_shard=4`
     """
     from stoker.recipe.consequences import consequences_of
 
-    consequences = consequences_of(load(recipe, overrides))
+    consequences = consequences_of(load(recipe, overrides, with_files=True))
     print_json(consequences.as_json()) if json else print_result(consequences.as_text())
 
 

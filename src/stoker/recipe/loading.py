@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from stoker.errors import BadInput
 from stoker.recipe import Recipe
 from stoker.recipe.fields import Place, dotted, leaves
+from stoker.recipe.files import missing_files
 from stoker.recipe.mistakes import validate
 from stoker.recipe.overrides import Override, apply_overrides, fill_empty_sections, ineffective
 from stoker.recipe.presets import PRESETS
@@ -48,10 +50,11 @@ class LoadedRecipe:
         return self.resolve(self.recipe.data.prepared)
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
+def load_recipe(path: Path, overrides: Sequence[str] = (), *, with_files: bool = False) -> LoadedRecipe:
     """Read the recipe at `path` and put `overrides` (`training.steps=200`) over it.
 
-    Raises `BadInput` that lists every mistake, each with file, line and column.
+    `with_files` looks whether the text and the tokenizer it names are there, too. Raises `BadInput`
+    that lists every mistake, each with file, line and column.
     """
     tree = parse(_read(path), str(path))
     if tree.value is None:
@@ -66,6 +69,9 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
     fill_empty_sections(tree.value, (), tree.value)
     result = validate(tree.value, lambda place: _location(tree, placed, place))
     mistakes = list(tree.mistakes)
+    if with_files:
+        folder = path.absolute().parent
+        mistakes += missing_files(tree.value, folder, lambda place: _location(tree, placed, place))
     if isinstance(result, list):
         mistakes += result
     else:
@@ -134,9 +140,17 @@ def _origin(tree: Tree, placed: Sequence[Override], place: Place, recipe: Recipe
     if place in tree.marks:
         return f"{Path(tree.name).name}:{tree.marks[place].line}"
     preset = recipe.model.preset
-    if preset is not None and place[0] == "model" and place[1] in PRESETS[preset].shape:
+    if preset is not None and place[0] == "model" and _is_within(place[1:], PRESETS[preset].shape):
         return f"preset {preset}"
     return "default"
+
+
+def _is_within(place: Place, value: Any) -> bool:
+    for part in place:
+        if not isinstance(value, dict) or part not in value:
+            return False
+        value = value[part]
+    return True
 
 
 def _listed(path: Path, mistakes: Sequence[Mistake]) -> str:

@@ -14,6 +14,7 @@ from stoker.data.reading.packages import package_folder
 from stoker.data.reading.source_code import VENDORED_FOLDERS, is_source_file
 from stoker.errors import BadInput
 from stoker.recipe import Source
+from stoker.recipe.files import why_nothing
 
 Format = Literal["text", "jsonl", "parquet", "html", "code"]
 
@@ -52,23 +53,13 @@ def _listed_paths(source: Source, folder: Path) -> list[InputFile]:
         except PermissionError as error:
             raise BadInput(f"{where}: no permission to list {error.filename}") from None
         if not found:
-            raise BadInput(f"{where} {_why_nothing(folder / pattern, pattern)}")
+            raise BadInput(f"{where} {why_nothing(folder / pattern)}")
         if source.format == "code" and not (len(found) == 1 and found[0] == folder / pattern):
             found = [path for path in found if is_source_file(path.name)]
             if not found:
                 raise BadInput(f"{where} holds no source code (files such as .py, .c, .js); check `format`")
         files += [InputFile(path, _shown(path, pattern, folder), _format_of(source, path)) for path in found]
     return files
-
-
-def _why_nothing(path: Path, pattern: str) -> str:
-    if path.is_dir():
-        return "is an empty folder (hidden files do not count); put text there or correct the path"
-    if path.exists():
-        return "is neither a file nor a folder; give a regular file"
-    if any(mark in pattern for mark in "*?["):
-        return "matches no file; correct the pattern (it is relative to the recipe)"
-    return "does not exist; correct the path (it is relative to the recipe)"
 
 
 def _listed_packages(source: Source) -> list[InputFile]:
