@@ -9,7 +9,7 @@ import torch
 
 from stoker.data.feeding import MicroBatch
 from stoker.model import Decoder, initialise
-from stoker.parallel import apply, single_process_world
+from stoker.parallel import Settings, apply, single_process_world
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
 from stoker.training.optimizer import build_optimizer
@@ -54,8 +54,8 @@ def build(
     device = torch.device("cpu")
     model = Decoder(recipe.model, case["vocabulary"], case["length"])
     initialise(model, recipe.model, seed=0)
-    laid_out = apply(model, model.blocks.values(), single_process_world(device), compile_blocks=compiled)
-    optimizer = build_optimizer(model, recipe.training)
+    laid_out = apply(model, single_process_world(device), Settings(compile_blocks=compiled))
+    optimizer = build_optimizer(laid_out.held, recipe.training)
     trainer = TrainingStep(recipe, ["made-up"], laid_out, optimizer, None, PhaseClock(device))
     done = 0
 

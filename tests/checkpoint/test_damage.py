@@ -28,7 +28,7 @@ def _saving_rank(rank: int, ranks: int, store: Any, folder: Path) -> None:
         training = TinyTraining(world, "adamw")
         for step in (1, 2):
             training.step(step)
-            save(folder, step, training.model.plain, training.optimizer, {"step": step}, KEEP_ALL)
+            save(folder, step, training.model.held, training.optimizer, {"step": step}, KEEP_ALL)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_no_drawn_damage_is_loaded(
         folder = Path(shutil.copytree(originals, tmp_path / str(draw)))
         damage(folder / "step-00000002", lambda below, draws=draws: int(next(draws)) % below)
         for read in (
-            lambda path: load(path, reader.model.plain, reader.optimizer),
+            lambda path: load(path, reader.model.held, reader.optimizer),
             read_weights,
         ):
             with pytest.raises(StokerError, match="damaged"):
@@ -135,7 +135,7 @@ def test_contents_are_hashed_once_in_a_process(checkpoints: Path, monkeypatch: p
     newest = latest(checkpoints)
     assert newest is not None
     reader = TinyTraining.alone("adamw", seed=1)
-    load(newest, reader.model.plain, reader.optimizer)
+    load(newest, reader.model.held, reader.optimizer)
     assert sorted(hashed) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
 
 
@@ -168,7 +168,7 @@ def _looking_rank(rank: int, ranks: int, store: Any, folder: Path) -> tuple[Path
         found = latest(folder)
         training = TinyTraining(world, "adamw")
         with pytest.raises(StokerError) as refusal:
-            load(folder / "step-00000002", training.model.plain, training.optimizer)
+            load(folder / "step-00000002", training.model.held, training.optimizer)
         return found, str(refusal.value)
 
 

@@ -49,7 +49,7 @@ def _trained(last: int) -> TinyTraining:
 
 
 def _save(folder: Path, step: int, training: TinyTraining, policy: Checkpoint = KEEP_ALL) -> Path:
-    return save(folder, step, training.model.plain, training.optimizer, training.progress(step), policy)
+    return save(folder, step, training.model.held, training.optimizer, training.progress(step), policy)
 
 
 def _in_a_fork(action: Callable[[], None]) -> int | None:
@@ -89,7 +89,7 @@ def _assert_one_of(folder: Path, states: dict[int, dict[str, torch.Tensor]]) -> 
     newest = latest(folder)
     assert newest is not None, sorted(path.name for path in folder.iterdir())
     reader = TinyTraining.alone("adamw", seed=1)
-    progress = load(newest, reader.model.plain, reader.optimizer)
+    progress = load(newest, reader.model.held, reader.optimizer)
     assert_same(reader.whole_state(), states[progress["step"]])
     return int(progress["step"])
 
@@ -212,8 +212,8 @@ def _one_sided_failures(rank: int, ranks: int, store: Any, folder: Path) -> list
         good = _save(folder, 1, training, KEEP_ONE)
         large = {"notes": "x" * 500_000}  # makes rank 0's manifest too large, when all tensors are written
         with pytest.raises(StokerError) as full, _largest_file(200_000):
-            save(folder, 2, training.model.plain, training.optimizer, large, KEEP_ONE)
-        bias = training.model.plain.get_parameter("norm.bias").to_local()
+            save(folder, 2, training.model.held, training.optimizer, large, KEEP_ONE)
+        bias = training.model.part.get_parameter("norm.bias").to_local()
         if rank == 1:
             with torch.no_grad():
                 bias[0] = float("nan")
@@ -321,13 +321,13 @@ def test_the_manifest_names_the_step_of_the_state_it_stands_beside(tmp_path: Pat
     training = _trained(1)
     state, progress = training.whole_state(), training.progress(1)
     progress["nested"] = {"step": 1}
-    save(tmp_path, 1, training.model.plain, training.optimizer, progress, KEEP_ALL)
+    save(tmp_path, 1, training.model.held, training.optimizer, progress, KEEP_ALL)
     progress["nested"]["step"] = 2
     training.train(2, 3)
     newest = latest(tmp_path)
     assert newest is not None
     reader = TinyTraining.alone("adamw", seed=1)
-    assert load(newest, reader.model.plain, reader.optimizer)["nested"] == {"step": 1}
+    assert load(newest, reader.model.held, reader.optimizer)["nested"] == {"step": 1}
     assert_same(reader.whole_state(), state)
 
 
@@ -337,6 +337,6 @@ def test_no_thread_or_open_file_is_left_behind(tmp_path: Path) -> None:
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
     for step in (2, 3, 4):
         _save(tmp_path, step, training)
-        load(tmp_path / "step-00000001", training.model.plain, training.optimizer)
+        load(tmp_path / "step-00000001", training.model.held, training.optimizer)
     assert threading.active_count() == threads
     assert len(os.listdir("/proc/self/fd")) <= files + 1

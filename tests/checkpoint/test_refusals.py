@@ -15,13 +15,13 @@ from tests.checkpoint.tiny_training import KEEP_ALL, TinyTraining, assert_same
 def _saved(folder: Path, optimizer: str = "adamw", precision: str = "fp32", **model: int) -> Path:
     training = TinyTraining.alone(optimizer, precision, **model)
     training.step(1)
-    return save(folder, 1, training.model.plain, training.optimizer, {"step": 1}, KEEP_ALL)
+    return save(folder, 1, training.model.held, training.optimizer, {"step": 1}, KEEP_ALL)
 
 
 def _refusal(path: Path, reader: TinyTraining, kind: type[StokerError] = BadInput) -> str:
     before = reader.whole_state()
     with pytest.raises(kind) as refusal:
-        load(path, reader.model.plain, reader.optimizer)
+        load(path, reader.model.held, reader.optimizer)
     assert_same(reader.whole_state(), before)
     return str(refusal.value)
 
@@ -31,9 +31,9 @@ def _refusal(path: Path, reader: TinyTraining, kind: type[StokerError] = BadInpu
     ("model", "said"),
     [
         ({"vocabulary": 13}, "he vocabularies differ: 11 tokens there, 13 here"),
-        ({"width": 7}, "another model"),
-        ({"layers": 3}, "it lacks model.blocks.2.0.bias"),
-        ({"layers": 1}, "it has besides model.blocks.1.0.bias"),
+        ({"width": 8}, "another model"),
+        ({"layers": 3}, "it lacks model.blocks.2.attention.key.bias"),
+        ({"layers": 1}, "it has besides model.blocks.1.attention.key.bias"),
     ],
 )
 def test_another_model_is_refused(model: dict[str, int], said: str, trained_before: bool, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_checkpoint_without_all_optimizer_state_is_refused(tmp_path: Path) -> 
     trained.step(1)
     for state in trained.optimizer.state.values():
         del state["exp_avg"]
-    path = save(tmp_path, 1, trained.model.plain, trained.optimizer, {}, KEEP_ALL)
+    path = save(tmp_path, 1, trained.model.held, trained.optimizer, {}, KEEP_ALL)
     assert "it lacks optimizer." in _refusal(path, TinyTraining.alone("adamw", seed=1))
 
 
@@ -76,11 +76,11 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_state_that_is_not_finite_is_never_published(value: float, where: str, tmp_path: Path) -> None:
     training = TinyTraining.alone("adamw")
     training.step(1)
-    good = save(tmp_path, 1, training.model.plain, training.optimizer, {}, KEEP_ALL)
-    weight = training.model.plain.get_parameter("norm.bias")
+    good = save(tmp_path, 1, training.model.held, training.optimizer, {}, KEEP_ALL)
+    weight = training.model.part.get_parameter("norm.bias")
     with torch.no_grad():
         (weight if where == "weight" else training.optimizer.state[weight]["exp_avg"])[2] = value
     with pytest.raises(NonFinite, match=r"norm\.bias"):
-        save(tmp_path, 2, training.model.plain, training.optimizer, {}, KEEP_ALL)
+        save(tmp_path, 2, training.model.held, training.optimizer, {}, KEEP_ALL)
     assert list(tmp_path.iterdir()) == [good]
     assert latest(tmp_path) == good

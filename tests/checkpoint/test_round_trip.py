@@ -29,10 +29,10 @@ def _resumed_and_uninterrupted(world: World, folder: Path, optimizer: str, preci
     straight = TinyTraining(world, optimizer, precision)
     straight.train(1, 2)
     kept = straight.progress(2)
-    path = save(folder, 2, straight.model.plain, straight.optimizer, kept, KEEP_ALL)
+    path = save(folder, 2, straight.model.held, straight.optimizer, kept, KEEP_ALL)
     straight.train(3, 4)
     resumed = TinyTraining(world, optimizer, precision, seed=1)
-    progress = load(path, resumed.model.plain, resumed.optimizer)
+    progress = load(path, resumed.model.held, resumed.optimizer)
     if resumed.loss_scale:
         resumed.loss_scale.load_state_dict(progress["loss_scale"])
     resumed.train(3, 4)
@@ -72,7 +72,7 @@ def _saving_rank(rank: int, ranks: int, store: Any, layout: Layout, folder: Path
         for optimizer in OPTIMIZERS:
             training = TinyTraining(world, optimizer)
             training.train(1, 2)
-            save(folder / optimizer, 2, training.model.plain, training.optimizer, {}, KEEP_ALL)
+            save(folder / optimizer, 2, training.model.held, training.optimizer, {}, KEEP_ALL)
             states[optimizer] = training.whole_state()
         return states
 
@@ -86,7 +86,7 @@ def _loaded(world: World, folder: Path) -> dict[str, State]:
     states = {}
     for optimizer in OPTIMIZERS:
         training = TinyTraining(world, optimizer, seed=1)
-        load(folder / optimizer / "step-00000002", training.model.plain, training.optimizer)
+        load(folder / optimizer / "step-00000002", training.model.held, training.optimizer)
         states[optimizer] = training.whole_state()
     return states
 
@@ -111,13 +111,11 @@ def _saving_after_evaluation(rank: int, ranks: int, store: Any, folder: Path) ->
     with join_world(Layout(dp_shard=2), rank, torch.device("cpu"), store, 60) as world:
         training = TinyTraining(world, "adamw")
         training.step(1)
-        with torch.no_grad():
-            training.model.plain(torch.arange(10).reshape(2, 5))  # FSDP leaves the root's weights gathered
-        path = save(folder, 1, training.model.plain, training.optimizer, {}, KEEP_ALL)
+        training.model.last_logits(torch.arange(10).reshape(2, 5))  # FSDP leaves the root's weights gathered
+        path = save(folder, 1, training.model.held, training.optimizer, {}, KEEP_ALL)
         fresh = TinyTraining(world, "adamw", seed=1)
-        with torch.no_grad():
-            fresh.model.plain(torch.arange(10).reshape(2, 5))
-        load(path, fresh.model.plain, fresh.optimizer)
+        fresh.model.last_logits(torch.arange(10).reshape(2, 5))
+        load(path, fresh.model.held, fresh.optimizer)
         return fresh.whole_state(), training.whole_state()
 
 
@@ -131,9 +129,9 @@ def test_saving_before_the_first_update_does_not_change_the_run(optimizer: str, 
     """fp16 may skip the first updates: then there is a checkpoint before there is optimizer state."""
     straight, saved, resumed = (TinyTraining.alone(optimizer, seed=0) for _ in range(3))
     weights = saved.whole_state()
-    path = save(tmp_path, 0, saved.model.plain, saved.optimizer, {}, KEEP_ALL)
+    path = save(tmp_path, 0, saved.model.held, saved.optimizer, {}, KEEP_ALL)
     assert_same({name: value for name, value in saved.whole_state().items() if "/" not in name}, weights)
-    load(path, resumed.model.plain, resumed.optimizer)
+    load(path, resumed.model.held, resumed.optimizer)
     for training in (straight, saved, resumed):
         training.train(1, 3)
     assert_same(saved.whole_state(), straight.whole_state())
@@ -144,11 +142,11 @@ def test_saving_before_the_first_update_does_not_change_the_run(optimizer: str, 
 def test_the_optimizer_in_use_follows_the_schedule_after_a_load(optimizer: str, tmp_path: Path) -> None:
     trained = TinyTraining.alone(optimizer)
     trained.train(1, 2)
-    path = save(tmp_path, 2, trained.model.plain, trained.optimizer, {}, KEEP_ALL)
+    path = save(tmp_path, 2, trained.model.held, trained.optimizer, {}, KEEP_ALL)
     resumed = TinyTraining.alone(optimizer)
     groups = list(resumed.optimizer.param_groups)
     base = [group["base_learning_rate"] for group in groups]
-    load(path, resumed.model.plain, resumed.optimizer)
+    load(path, resumed.model.held, resumed.optimizer)
     assert all(ours is theirs for ours, theirs in zip(groups, resumed.optimizer.param_groups, strict=True))
     set_learning_rate(resumed.optimizer, 0.5)
     assert [group["lr"] for group in groups] == [0.5 * rate for rate in base]
@@ -161,9 +159,9 @@ def test_the_optimizer_in_use_follows_the_schedule_after_a_load(optimizer: str, 
 def test_settings_of_the_recipe_win_over_those_of_the_checkpoint(tmp_path: Path) -> None:
     trained = TinyTraining.alone("adamw")
     trained.train(1, 2)
-    path = save(tmp_path, 2, trained.model.plain, trained.optimizer, {}, KEEP_ALL)
+    path = save(tmp_path, 2, trained.model.held, trained.optimizer, {}, KEEP_ALL)
     resumed = TinyTraining.alone("adamw")
     for group in resumed.optimizer.param_groups:
         group["base_learning_rate"] = 0.125
-    load(path, resumed.model.plain, resumed.optimizer)
+    load(path, resumed.model.held, resumed.optimizer)
     assert set_learning_rate(resumed.optimizer, 1.0) == 0.125

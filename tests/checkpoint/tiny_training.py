@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
-from torch.distributed.tensor import DTensor
 
+from stoker.checkpoint.state import model_state, optimizer_state
 from stoker.layout import Layout
-from stoker.parallel import ParallelModel, World, apply, single_process_world
-from stoker.recipe import Checkpoint, Training
+from stoker.model import Decoder
+from stoker.parallel import Inputs, ParallelModel, Settings, World, apply, single_process_world
+from stoker.parallel.collectives import all_reduce
+from stoker.recipe import Checkpoint, Model, Training
 from stoker.training.optimizer import build_optimizer, set_learning_rate
-from stoker.training.precision import DynamicLossScale, autocast
+from stoker.training.precision import DynamicLossScale, autocast, parameter_dtype
 
 OPTIMIZERS = ("adamw", "muon", "adafactor", "lion")
 PRECISIONS = ("fp32", "bf16", "fp16", "pure_bf16")
@@ -21,25 +22,19 @@ KEEP_ALL = Checkpoint(keep_last=100)
 SAMPLES = 8
 
 
-class TinyModel(nn.Module):
+def tiny_model(vocabulary: int = 11, width: int = 6, layers: int = 2) -> Decoder:
     """Odd widths, so that shards are uneven; biases and norms."""
-
-    def __init__(self, vocabulary: int = 11, width: int = 6, layers: int = 2) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, 9), nn.Tanh(), nn.Linear(9, width)) for _ in range(layers)
-        )
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        hidden = self.embedding(tokens)
-        for block in self.blocks:
-            hidden = hidden + block(hidden)
-        logits = self.head(self.norm(hidden))
-        targets = (tokens * 3 + 1) % self.head.out_features
-        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
+    config = Model(
+        hidden_size=width,
+        layers=layers,
+        heads=1,
+        ffn_hidden_size=9,
+        activation="gelu",
+        norm="layer",
+        ffn_bias=True,
+        attention_bias=True,
+    )
+    return Decoder(config, vocabulary, 5)
 
 
 class TinyTraining:
@@ -57,12 +52,10 @@ class TinyTraining:
             }
         )
         self.world = world
-        torch.manual_seed(seed)
-        plain = TinyModel(**model)
-        if precision == "pure_bf16":
-            plain.to(torch.bfloat16)
-        self.model: ParallelModel = apply(plain, plain.blocks, world)
-        self.optimizer = build_optimizer(plain, self.settings)
+        with torch.device("meta"):
+            plain = tiny_model(**model).to(parameter_dtype(self.settings.precision))
+        self.model: ParallelModel = apply(plain, world, Settings(seed=seed))
+        self.optimizer = build_optimizer(self.model.held, self.settings)
         self.loss_scale = DynamicLossScale(self.settings.loss_scale) if precision == "fp16" else None
 
     @classmethod
@@ -72,12 +65,18 @@ class TinyTraining:
     def step(self, number: int) -> None:
         """One update, on this rank's share of the global batch of step `number`."""
         batch = torch.randint(0, 11, (SAMPLES, 5), generator=torch.Generator().manual_seed(number))
-        share = batch.chunk(self.world.layout.data_parallel_size)[self.world.rank]
+        share = batch.chunk(self.world.layout.data_parallel_size)[self.world.data_parallel_rank]
         scale = self.loss_scale.scale if self.loss_scale else 1.0
         set_learning_rate(self.optimizer, 1 / number)
-        with autocast(self.settings.precision, torch.device("cpu")):
-            loss = self.model.training(share) * (scale / batch.numel())
-        loss.backward()
+        places, samples = torch.arange(5).expand_as(share), torch.arange(len(share))
+        inputs = Inputs(share, (share * 3 + 1) % 11, places, None, samples)
+        self.model.forward_backward(
+            [inputs],
+            step=number,
+            seed=0,
+            loss_scale=scale / batch.numel(),
+            autocast=lambda: autocast(self.settings.precision, torch.device("cpu")),
+        )
         self.model.gradients.scale(1 / scale)
         self.optimizer.step()
         self.model.gradients.clear()
@@ -94,15 +93,17 @@ class TinyTraining:
     def whole_state(self) -> dict[str, torch.Tensor]:
         """Every weight and every optimizer state, whole, by name. Collective."""
         state = {}
-        for name, parameter in self.model.plain.state_dict(keep_vars=True).items():
-            state[name] = _whole(parameter)
-            for key, value in self.optimizer.state.get(parameter, {}).items():
-                state[f"{name}/{key}"] = _whole(value)
+        parts = {**model_state(self.model.held), **optimizer_state(self.model.held, self.optimizer)}
+        for name, part in parts.items():
+            whole = torch.zeros(part.shape, dtype=part.tensor.dtype)
+            whole[tuple(slice(*bounds) for bounds in part.box)] = part.tensor
+            if self.world.layout.dp_shard > 1 and part.box != tuple((0, size) for size in part.shape):
+                whole = all_reduce(whole, self.world.along("dp_shard"))
+            parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
+            state[name.removeprefix("model.") if name.startswith("model.") else f"{parameter}/{key}"] = (
+                whole.clone()
+            )
         return state
-
-
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
 
 
 def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:

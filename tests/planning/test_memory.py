@@ -16,7 +16,7 @@ from stoker.model import Block, Decoder, initialise
 from stoker.model import loss as model_loss
 from stoker.model.decoder import Shared
 from stoker.model.position import rotary_angles
-from stoker.parallel import apply, join_world, single_process_world
+from stoker.parallel import Inputs, apply, join_world, single_process_world
 from stoker.parallel.compilation import RECOMPUTE_POINTWISE
 from stoker.planning import memory as planned_memory
 from stoker.planning.activations import activations
@@ -182,12 +182,17 @@ def held_bytes(recipe: Recipe, vocabulary_size: int, rank: int, store: Any) -> d
         model = Decoder(recipe.model, vocabulary_size, training.sequence_length)
         initialise(model, recipe.model, 0)
         model.to(parameter_dtype(training.precision))
-        parallel = apply(model, model.blocks.values(), world)
-        optimizer = build_optimizer(model, training)
+        parallel = apply(model, world)
+        optimizer = build_optimizer(parallel.held, training)
         tokens = torch.randint(0, vocabulary_size, (2, training.sequence_length))
-        with autocast(training.precision, CPU):
-            losses = parallel.training(tokens, tokens)
-        losses.loss_sum.backward()
+        places = torch.arange(training.sequence_length).expand_as(tokens)
+        parallel.forward_backward(
+            [Inputs(tokens, tokens, places, None, torch.arange(2))],
+            step=1,
+            seed=0,
+            loss_scale=1.0,
+            autocast=lambda: autocast(training.precision, CPU),
+        )
         gradients = sum(size(p.grad) for p in model.parameters() if p.grad is not None)
         optimizer.step()
         return {

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from stoker.layout import Layout
+from stoker.layout.shares import chunk
 from stoker.model import Decoder, initialise
-from stoker.parallel import apply, join_world
+from stoker.parallel import join_world
+from stoker.parallel.placement import Held, hold, local
+from stoker.parallel.shard import shard
+from stoker.parallel.whole import gathered
 from stoker.recipe import Model, Training
 from stoker.training.optimizer import build_optimizer, set_learning_rate
 from stoker.training.optimizer.muon import orthogonalise
-from stoker.training.precision import autocast, dead_update_ratio
+from stoker.training.precision import autocast, dead_updates
 from tests.distributed import run_ranks
 
 OPTIMIZERS = ("adamw", "muon", "adafactor", "lion")
@@ -62,21 +65,23 @@ def _gradient(name: str, shape: torch.Size, step: int) -> Tensor:
     return gradient * torch.linspace(0.1, 10, shape[0], dtype=torch.float64).reshape(-1, *[1] * (len(shape) - 1))
 
 
-def _updated(model: nn.Module, training: Training) -> dict[str, Tensor]:
+def _build(model: nn.Module, training: Training) -> torch.optim.Optimizer:
+    return build_optimizer(list(hold(model).values()), training)
+
+
+def _updated(held: Sequence[Held], training: Training) -> dict[str, Tensor]:
     """Whole weights after some steps on given gradients, each with another learning rate."""
-    optimizer = build_optimizer(model, training)
+    optimizer = build_optimizer(held, training)
     for step in range(1, STEPS + 1):
-        for name, parameter in model.named_parameters():
-            gradient = _gradient(name, parameter.shape, step)
-            if isinstance(parameter, DTensor):
-                gradient = distribute_tensor(gradient, parameter.device_mesh, parameter.placements)
-            parameter.grad = gradient
+        for one in held:
+            whole = _gradient(one.name, torch.Size(one.shape), step)
+            gradient = whole[tuple(slice(*bounds) for bounds in one.placement.box)]
+            if isinstance(one.parameter, DTensor):
+                gradient = distribute_tensor(gradient, one.parameter.device_mesh, one.parameter.placements)
+            one.parameter.grad = gradient.clone()
         set_learning_rate(optimizer, 1 / step)
         optimizer.step()
-    return {
-        name: (parameter.full_tensor() if isinstance(parameter, DTensor) else parameter).detach().clone()
-        for name, parameter in model.named_parameters()
-    }
+    return {one.name: gathered(local(one.parameter.detach()), one).clone() for one in held}
 
 
 def _adamw_oracle(weights: Tensor, gradients: list[Tensor], lr: float, decay: float, s: Any) -> Tensor:
@@ -133,7 +138,7 @@ ORACLES = {"adamw": _adamw_oracle, "lion": _lion_oracle, "adafactor": _adafactor
 def test_updates_are_those_of_the_paper_in_fp64(optimizer: str) -> None:
     training = _training(optimizer, weight_decay=0.3)
     start = {name: p.detach().clone() for name, p in _odd_model().named_parameters()}
-    found = _updated(_odd_model(), training)
+    found = _updated(list(hold(_odd_model()).values()), training)
     for name, weights in start.items():
         gradients = [_gradient(name, weights.shape, step) for step in range(1, STEPS + 1)]
         settings: Any = training.optimizer
@@ -146,43 +151,47 @@ def test_updates_are_those_of_the_paper_in_fp64(optimizer: str) -> None:
         torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def _sharded_rank(rank: int, ranks: int, store: Any, layout: Layout) -> dict[str, dict[str, Tensor]]:
+def _divided_rank(rank: int, ranks: int, store: Any, layout: Layout) -> dict[str, dict[str, Tensor]]:
     with join_world(layout, rank, torch.device("cpu"), store, 60) as world:
         results = {}
         for optimizer in OPTIMIZERS:
             model = _odd_model()
-            apply(model, model.blocks, world)
-            results[optimizer] = _updated(model, _training(optimizer))
+            held = hold(model)
+            group = world.along("tp")
+            if group is not None:  # rows of one matrix, columns of another, as tensor parallelism cuts them
+                held["blocks.0.weight"].cut(0, chunk(9, ranks // layout.dp_shard, group.rank()), group)
+                held["blocks.0.bias"].cut(0, chunk(9, ranks // layout.dp_shard, group.rank()), group)
+                held["blocks.1.weight"].cut(1, chunk(9, ranks // layout.dp_shard, group.rank()), group)
+            shard(model, model.blocks, world, None)
+            results[optimizer] = _updated(list(held.values()), _training(optimizer))
         return results
 
 
 @pytest.mark.parametrize(
     "layout",
-    [Layout(dp_shard=2), Layout(dp_shard=4), Layout(dp_replicate=2, dp_shard=2), Layout(dp_replicate=2)],
+    [
+        Layout(dp_shard=2),
+        Layout(dp_shard=4),
+        Layout(dp_replicate=2, dp_shard=2),
+        Layout(dp_replicate=2),
+        Layout(tp=2),
+        Layout(tp=4),
+        Layout(tp=2, dp_shard=2),
+    ],
     ids=str,
 )
-def test_sharded_parameters_get_the_update_of_one_process(layout: Layout) -> None:
-    expected = {optimizer: _updated(_odd_model(), _training(optimizer)) for optimizer in OPTIMIZERS}
-    for result in run_ranks(_sharded_rank, layout.world_size, layout):
+def test_divided_parameters_get_the_update_of_one_process(layout: Layout) -> None:
+    whole = {optimizer: list(hold(_odd_model()).values()) for optimizer in OPTIMIZERS}
+    expected = {optimizer: _updated(held, _training(optimizer)) for optimizer, held in whole.items()}
+    for result in run_ranks(_divided_rank, layout.world_size, layout):
         for optimizer in OPTIMIZERS:
             for name, weights in expected[optimizer].items():
                 torch.testing.assert_close(result[optimizer][name], weights, rtol=1e-12, atol=1e-13)
 
 
-def test_wrapping_by_ddp_changes_no_group() -> None:
-    model = _odd_model()
-    wrapped = nn.Module()
-    wrapped.add_module("module", model)  # as DistributedDataParallel holds it
-    for optimizer in OPTIMIZERS:
-        plain, ddp = build_optimizer(model, _training(optimizer)), build_optimizer(wrapped, _training(optimizer))
-        for ours, theirs in zip(plain.param_groups, ddp.param_groups, strict=True):
-            assert [id(p) for p in ours["params"]] == [id(p) for p in theirs["params"]]
-            assert ours["weight_decay"] == theirs["weight_decay"]
-
-
 def _decayed(model: nn.Module, training: Training) -> set[str]:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    optimizer = build_optimizer(model, training)
+    optimizer = _build(model, training)
     every = [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
     assert sorted(every) == sorted(names.values()), "each parameter is in exactly one group"
     return {names[id(p)] for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
@@ -214,7 +223,7 @@ def test_only_matrices_of_blocks_and_an_untied_head_decay(tied: bool, optimizer:
 def test_muon_holds_the_matrices_of_the_blocks_and_adamw_the_rest() -> None:
     model = _odd_model()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    optimizer = build_optimizer(model, _training("muon"))
+    optimizer = _build(model, _training("muon"))
     first, *rest = optimizer.param_groups
     assert [names[id(p)] for p in first["params"]] == [f"blocks.{i}.weight" for i in range(3)]
     assert (first["base_learning_rate"], {group["base_learning_rate"] for group in rest}) == (0.02, {3e-4})
@@ -248,7 +257,7 @@ def test_orthogonalising_zeros_gives_zeros() -> None:
 def test_at_learning_rate_zero_nothing_moves(optimizer: str, precision: str) -> None:
     model = _odd_model().to(torch.bfloat16 if precision == "pure_bf16" else torch.float32)
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    built = build_optimizer(model, _training(optimizer, precision))
+    built = _build(model, _training(optimizer, precision))
     for name, parameter in model.named_parameters():
         parameter.grad = _gradient(name, parameter.shape, 1).to(parameter.dtype)
     assert set_learning_rate(built, 0.0) == 0.0
@@ -259,7 +268,7 @@ def test_at_learning_rate_zero_nothing_moves(optimizer: str, precision: str) -> 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_parameters_without_a_gradient_are_left_alone(optimizer: str) -> None:
     model = _odd_model()
-    built = build_optimizer(model, _training(optimizer))
+    built = _build(model, _training(optimizer))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     model.norm.weight.grad = torch.ones_like(model.norm.weight)
     built.step()
@@ -270,7 +279,7 @@ def test_parameters_without_a_gradient_are_left_alone(optimizer: str) -> None:
 
 def test_the_learning_rate_returned_is_the_first_groups() -> None:
     for optimizer, rate in (("adamw", 3e-4), ("muon", 0.02), ("adafactor", 1e-3), ("lion", 1e-4)):
-        built = build_optimizer(_odd_model(), _training(optimizer))
+        built = _build(_odd_model(), _training(optimizer))
         assert set_learning_rate(built, 0.5) == 0.5 * rate
         assert [group["lr"] for group in built.param_groups] == [
             0.5 * group["base_learning_rate"] for group in built.param_groups
@@ -280,7 +289,7 @@ def test_the_learning_rate_returned_is_the_first_groups() -> None:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_state_of_16_bit_weights_is_16_bit_but_for_counts_and_factored_statistics(optimizer: str) -> None:
     model = _odd_model().bfloat16()
-    built = build_optimizer(model, _training(optimizer, "pure_bf16"))
+    built = _build(model, _training(optimizer, "pure_bf16"))
     for name, parameter in model.named_parameters():
         parameter.grad = _gradient(name, parameter.shape, 1).bfloat16()
     built.step()
@@ -291,25 +300,12 @@ def test_state_of_16_bit_weights_is_16_bit_but_for_counts_and_factored_statistic
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_torchs_own_state_dict_functions_work_on_it(optimizer: str) -> None:
-    trained, fresh = _odd_model(), _odd_model()
-    source, target = build_optimizer(trained, _training(optimizer)), build_optimizer(fresh, _training(optimizer))
-    for name, parameter in trained.named_parameters():
-        parameter.grad = _gradient(name, parameter.shape, 1)
-    source.step()
-    set_optimizer_state_dict(fresh, target, get_optimizer_state_dict(trained, source))
-    for ours, theirs in zip(trained.parameters(), fresh.parameters(), strict=True):
-        assert source.state[ours].keys() == target.state[theirs].keys()
-        assert all(torch.equal(source.state[ours][key], target.state[theirs][key]) for key in source.state[ours])
-
-
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("fp32", torch.bfloat16), ("bf16", torch.float16), ("pure_bf16", torch.float32)]
 )
 def test_weights_of_another_type_than_the_precision_keeps_are_refused(precision: str, dtype: torch.dtype) -> None:
     with pytest.raises(ValueError, match="keeps weights in"):
-        build_optimizer(_odd_model().to(dtype), _training("adamw", precision))
+        _build(_odd_model().to(dtype), _training("adamw", precision))
 
 
 def _hundred_updates(precision: str) -> tuple[Decoder, dict[str, Tensor], list[float]]:
@@ -317,7 +313,7 @@ def _hundred_updates(precision: str) -> tuple[Decoder, dict[str, Tensor], list[f
     model = Decoder(config, 23, 8)
     initialise(model, config, seed=1)
     model.to(torch.bfloat16 if precision == "pure_bf16" else torch.float32)
-    optimizer = build_optimizer(model, _training("adamw", precision))
+    optimizer = _build(model, _training("adamw", precision))
     start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     generator = torch.Generator().manual_seed(0)
     dead = []
@@ -329,7 +325,8 @@ def _hundred_updates(precision: str) -> tuple[Decoder, dict[str, Tensor], list[f
         before = [parameter.detach().clone() for parameter in model.parameters()]
         optimizer.step()
         optimizer.zero_grad()
-        dead.append(dead_update_ratio(before, model.parameters()))
+        unmoved, everything = dead_updates(before, hold(model).values()).tolist()
+        dead.append(unmoved / everything)
     return model, start, dead
 
 

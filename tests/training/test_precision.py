@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch import nn
 
 from stoker.errors import EXIT_NON_FINITE, NonFinite
 from stoker.layout import Layout
 from stoker.parallel import join_world
+from stoker.parallel.placement import hold, local
+from stoker.parallel.shard import shard
 from stoker.recipe import LossScale
-from stoker.training.precision import DynamicLossScale, autocast, compute_dtype, dead_update_ratio, parameter_dtype
+from stoker.training.precision import DynamicLossScale, autocast, compute_dtype, dead_updates, parameter_dtype
 from tests.distributed import run_ranks
 
 CPU = torch.device("cpu")
@@ -82,22 +84,31 @@ def test_products_and_weights_have_the_types_of_the_precision(
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_dead_updates_are_the_share_of_weights_left_unmoved() -> None:
-    before = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[4.0, 5.0]])]
-    after = [torch.tensor([1.0, 2.5, 3.0]), torch.tensor([[4.0, 5.5]])]
-    assert dead_update_ratio(before, after) == 3 / 5
-    assert dead_update_ratio(before, before) == 1.0
-    assert dead_update_ratio([], []) == 0.0
+def test_dead_updates_are_the_weights_left_unmoved() -> None:
+    model = nn.Linear(2, 3)
+    held = list(hold(model).values())
+    before = [one.parameter.detach().clone() for one in held]
+    assert dead_updates(before, held).tolist() == [9, 9]
+    with torch.no_grad():
+        model.weight[1:, 0] += 1
+        model.bias[2] -= 1
+    assert dead_updates(before, held).tolist() == [6, 9]
+    assert dead_updates([], []).tolist() == [0, 0]
 
 
-def _ratio_on_shards(rank: int, ranks: int, store: Any) -> float:
-    with join_world(Layout(dp_shard=2), rank, CPU, store, 30) as world:
-        assert world.mesh is not None
-        mesh = world.mesh["dp_shard"]
-        before = distribute_tensor(torch.zeros(5, 2), mesh, [Shard(0)])
-        after = distribute_tensor(torch.tensor([[0.0, 1], [0, 1], [0, 1], [1, 1], [1, 1]]), mesh, [Shard(0)])
-        return dead_update_ratio([before], [after])
+def _counts_on_ranks(rank: int, ranks: int, store: Any, layout: Layout) -> list[float]:
+    with join_world(layout, rank, CPU, store, 30) as world:
+        model = nn.Sequential(nn.Linear(2, 5, bias=False))
+        held = list(hold(model).values())
+        shard(model, [], world, None)
+        held[0].copies = layout.replicate_size
+        before = [one.parameter.detach().clone() for one in held]
+        with torch.no_grad():
+            if held[0].box[0][1] == 5:  # whoever has the last row
+                local(held[0].parameter)[-1] += 1
+        return world.sum(dead_updates(before, held)).tolist()
 
 
-def test_dead_updates_of_sharded_weights_are_counted_over_all_ranks() -> None:
-    assert run_ranks(_ratio_on_shards, 2) == [0.3, 0.3]
+@pytest.mark.parametrize("layout", [Layout(dp_shard=2), Layout(dp_replicate=2)], ids=str)
+def test_dead_updates_count_each_weight_once_over_all_ranks(layout: Layout) -> None:
+    assert run_ranks(_counts_on_ranks, 2, layout) == [[8.0, 10.0]] * 2

@@ -11,12 +11,12 @@ import torch
 
 from stoker.data.feeding import MicroBatch
 from stoker.layout import Layout
-from stoker.parallel import World, join_world, single_process_world
+from stoker.model import Decoder
+from stoker.parallel import Settings, World, apply, join_world, single_process_world
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
 from stoker.training.optimizer import build_optimizer
 from stoker.training.precision import DynamicLossScale
-from stoker.training.rank import build_model
 from stoker.training.step import StepResult, TrainingStep
 from tests.distributed import run_ranks
 
@@ -72,16 +72,16 @@ def _global_batch(step: int, counts: list[int] | None = None) -> MicroBatch:
 def _share(batch: MicroBatch, world: World, accumulation: int) -> list[MicroBatch]:
     ranks = world.layout.data_parallel_size
     size = BATCH // ranks // accumulation
-    first = world.rank * BATCH // ranks
+    first = world.data_parallel_rank * BATCH // ranks
     return [batch.rows(first + i * size, first + (i + 1) * size) for i in range(accumulation)]
 
 
 def _build(recipe: Recipe, world: World, dtype: torch.dtype = torch.float32) -> TrainingStep:
-    model = build_model(recipe, VOCABULARY, world)
-    if dtype == torch.float64:
-        model.plain.double()
+    with torch.device("meta"):
+        plain = Decoder(recipe.model, VOCABULARY, LENGTH).to(dtype)
+    model = apply(plain, world, Settings(seed=recipe.seed))
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
-    optimizer = build_optimizer(model.plain, recipe.training)
+    optimizer = build_optimizer(model.held, recipe.training)
     return TrainingStep(recipe, SOURCES, model, optimizer, loss_scale, PhaseClock(world.device))
 
 
@@ -139,7 +139,7 @@ def _tied_rank(rank: int, ranks: int, store: Any, recipe: Recipe) -> tuple[list[
             train(step, _share(_global_batch(step), world, 2), with_modules=False, stop=False)
             for step in range(1, STEPS + 1)
         ]
-        embedding = train.model.plain.embedding.weight
+        embedding = train.model.part.embedding.weight
         return results, embedding.full_tensor() if hasattr(embedding, "full_tensor") else embedding.detach()
 
 
@@ -151,7 +151,7 @@ def test_tied_embeddings_add_up_both_of_their_gradients_in_every_layout(layout: 
     for results, embedding in run_ranks(_tied_rank, 2, _recipe(model=model, layout=layout)):
         assert [r.loss for r in results] == pytest.approx([r.loss for r in expected], rel=1e-5)
         assert [r.gradient_norm for r in results] == pytest.approx([r.gradient_norm for r in expected], rel=1e-4)
-        torch.testing.assert_close(embedding, alone.model.plain.embedding.weight.detach(), rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(embedding, alone.model.part.embedding.weight.detach(), rtol=1e-3, atol=1e-5)
 
 
 def test_gradient_is_that_of_the_global_token_mean_for_every_split_and_order() -> None:
@@ -161,11 +161,11 @@ def test_gradient_is_that_of_the_global_token_mean_for_every_split_and_order() -
         train = _build(_recipe(), _alone(), torch.float64)
         tokens = sum(int((part.targets >= 0).sum()) for part in parts)
         sums = train._accumulate_gradients(1, parts, tokens)
-        found = {name: p.grad.clone() for name, p in train.model.plain.named_parameters()}
+        found = {name: p.grad.clone() for name, p in train.model.part.named_parameters()}
         return found, float(sums[:2].sum() / sums[2:].sum())
 
     whole = _global_batch(1)
-    model = _build(_recipe(), _alone(), torch.float64).model.plain
+    model = _build(_recipe(), _alone(), torch.float64).model.part
     logits = model(whole.tokens, positions=whole.positions, documents=whole.documents)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), whole.targets.flatten(), ignore_index=-100)
     loss.backward()
@@ -211,7 +211,7 @@ def test_reported_loss_is_the_token_weighted_mean_over_all_micro_batches() -> No
     train = _build(_recipe(), _alone())
     batch = _global_batch(1)
     result = train(1, [batch.rows(i, i + 2) for i in range(0, 8, 2)], with_modules=True, stop=False)
-    fresh = _build(_recipe(), _alone()).model.plain
+    fresh = _build(_recipe(), _alone()).model.part
     losses = fresh(batch.tokens, batch.targets, positions=batch.positions, documents=batch.documents)
     counted = batch.targets >= 0
     assert result.loss == pytest.approx(float(losses.token_losses.sum() / counted.sum()), rel=1e-6)
@@ -225,11 +225,11 @@ def _poisoned_rank(rank: int, ranks: int, store: Any, layout: Layout) -> tuple[S
     recipe = _recipe(layout=layout)
     with join_world(layout, rank, torch.device("cpu"), store, 60) as world:
         train = _build(recipe, world)
-        before = {name: p.detach().clone() for name, p in train.model.plain.named_parameters()}
+        before = {name: p.detach().clone() for name, p in train.model.part.named_parameters()}
         if rank == 1:
-            train.model.plain.embedding.register_forward_hook(lambda module, inputs, output: output * float("nan"))
+            train.model.part.embedding.register_forward_hook(lambda module, inputs, output: output * float("nan"))
         result = train(1, _share(_global_batch(1), world, 1), with_modules=False, stop=False)
-        same = all(torch.equal(_local(p), _local(before[n])) for n, p in train.model.plain.named_parameters())
+        same = all(torch.equal(_local(p), _local(before[n])) for n, p in train.model.part.named_parameters())
         return result, same and not train.optimizer.state
 
 
@@ -258,11 +258,11 @@ def _stopping_rank(rank: int, ranks: int, store: Any) -> StepResult:
 
 def test_an_fp16_overflow_skips_the_update_and_lowers_the_scale() -> None:
     train = _build(_recipe(precision="fp16", loss_scale={"initial": 2.0**40}), _alone())
-    before = [p.detach().clone() for p in train.model.plain.parameters()]
+    before = [p.detach().clone() for p in train.model.part.parameters()]
     result = train(1, [_global_batch(1)], with_modules=False, stop=False)
     assert result.skipped
     assert result.finite
-    assert all(torch.equal(p, b) for p, b in zip(train.model.plain.parameters(), before, strict=True))
+    assert all(torch.equal(p, b) for p, b in zip(train.model.part.parameters(), before, strict=True))
     assert train.loss_scale is not None
     assert train.loss_scale.scale == 2.0**39
 

@@ -154,7 +154,7 @@ def test_a_nan_stops_before_the_update_keeps_the_checkpoint_and_names_the_batch(
     corpus: Corpus, tmp_path: Path
 ) -> None:
     trainer = _trainer(_recipe(corpus, checkpoint__every=1, checkpoint__keep_last=3), corpus, tmp_path)
-    embedding = trainer.step.model.plain.embedding
+    embedding = trainer.step.model.part.embedding
 
     def poison(message: dict[str, Any]) -> None:
         if message["step"] == 5:

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.optim import Optimizer
 
-from stoker.checkpoint.agreement import rank_and_ranks, together
+from stoker.checkpoint.agreement import from_everyone, rank_and_ranks, together
 from stoker.checkpoint.integrity import find_damage, find_damage_together
 from stoker.checkpoint.manifest import Manifest, TensorEntry, describe, read_manifest
-from stoker.checkpoint.state import MODEL, OPTIMIZER, allocate_state, forget_state, model_state, optimizer_state
+from stoker.checkpoint.parts import LoadParts
+from stoker.checkpoint.state import (
+    MODEL,
+    OPTIMIZER,
+    HeldTensor,
+    Part,
+    allocate_state,
+    forget_state,
+    model_state,
+    optimizer_state,
+    whole_parts,
+)
 from stoker.errors import BadInput, StokerError
 
 _SHOWN = 5
 
 
-def load(path: Path, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+def load(path: Path, held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Any]:
     """Load weights and optimizer state from the checkpoint `path`, in place; returns what the loop had kept.
 
     Collective over all ranks, which may be more, fewer or otherwise arranged than those that saved.
@@ -33,11 +44,11 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     """
     _require_undamaged(path, find_damage_together(path))
     manifest = together(lambda: read_manifest(path))
-    state = model_state(model)
+    state = model_state(held)
     _require_same(path, manifest, state, MODEL)
     fresh = allocate_state(optimizer)
     try:
-        moments = optimizer_state(model, optimizer)
+        moments = optimizer_state(held, optimizer)
         _require_same(
             path, manifest, moments, OPTIMIZER, f"{manifest.optimizer} saved it, {_name(optimizer)} reads it"
         )
@@ -56,7 +67,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     _require_undamaged(path, find_damage(path))
     entries = {name: entry for name, entry in read_manifest(path).tensors.items() if name.startswith(MODEL)}
     weights = {name: torch.empty(entry.shape, dtype=entry.torch_dtype) for name, entry in entries.items()}
-    _read(path, weights, collective=False)
+    _read(path, whole_parts(weights), collective=False)
     return {name.removeprefix(MODEL): tensor for name, tensor in weights.items()}
 
 
@@ -72,11 +83,11 @@ def _require_undamaged(path: Path, damage: str | None) -> None:
 
 
 def _require_same(
-    path: Path, manifest: Manifest, state: Mapping[str, Tensor], prefix: str, hint: str | None = None
+    path: Path, manifest: Manifest, state: Mapping[str, Part], prefix: str, hint: str | None = None
 ) -> None:
     """Every tensor must be there, with the same type and whole shape, and no other."""
     saved = {name: entry for name, entry in manifest.tensors.items() if name.startswith(prefix)}
-    wanted = describe(state)
+    wanted = {name: entry for part in from_everyone(describe(state)) for name, entry in part.items()}
     missing = [name for name in wanted if name not in saved]
     unexpected = [name for name in saved if name not in wanted]
     changed = [name for name in wanted if name in saved and wanted[name] != saved[name]]
@@ -111,12 +122,12 @@ def _likely_reason(saved: dict[str, TensorEntry], wanted: dict[str, TensorEntry]
     return "it is of another model"
 
 
-def _read(path: Path, state: dict[str, Tensor], *, collective: bool) -> None:
+def _read(path: Path, state: dict[str, Part], *, collective: bool) -> None:
     """Fill the tensors of `state` in place from the files of `path`."""
     alone = not collective or rank_and_ranks()[1] == 1
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            load_tensors(dict(state), storage_reader=FileSystemReader(path), no_dist=alone)
+            load_tensors({}, storage_reader=FileSystemReader(path), planner=LoadParts(state), no_dist=alone)
     except (CheckpointException, OSError) as error:
         raise StokerError(f"{path} could not be read: {error}") from error

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
-from torch import Tensor
 
 from stoker import __version__
+from stoker.checkpoint.state import Part
 from stoker.durable_files import write_bytes
 
 MANIFEST = "manifest.json"
@@ -39,9 +39,9 @@ class TensorEntry(_Frozen):
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensor: Tensor) -> TensorEntry:
-        """The type and whole shape of `tensor`."""
-        return cls(dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape))
+    def of(cls, part: Part) -> TensorEntry:
+        """The type of a part of a tensor, and the shape of the whole."""
+        return cls(dtype=str(part.tensor.dtype).removeprefix("torch."), shape=part.shape)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -69,9 +69,9 @@ class Manifest(_Frozen):
     files: dict[str, FileEntry]
 
 
-def describe(state: Mapping[str, Tensor]) -> dict[str, TensorEntry]:
-    """Type and whole shape of each tensor, in order of name."""
-    return {name: TensorEntry.of(tensor) for name, tensor in sorted(state.items())}
+def describe(state: Mapping[str, Part]) -> dict[str, TensorEntry]:
+    """Type and whole shape of each tensor of which this rank holds a part, in order of name."""
+    return {name: TensorEntry.of(part) for name, part in sorted(state.items())}
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import uuid
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
@@ -20,35 +20,38 @@ from torch.optim import Optimizer
 
 from stoker.checkpoint.agreement import from_everyone, from_first, rank_and_ranks, together
 from stoker.checkpoint.integrity import find_damage_together
-from stoker.checkpoint.manifest import FileEntry, Manifest, describe, folder_name, write_manifest
+from stoker.checkpoint.manifest import FileEntry, Manifest, TensorEntry, describe, folder_name, write_manifest
+from stoker.checkpoint.parts import SaveParts
 from stoker.checkpoint.retention import remove, remove_old
-from stoker.checkpoint.state import allocate_state, model_state, non_finite, optimizer_state
+from stoker.checkpoint.state import HeldTensor, Part, allocate_state, model_state, non_finite, optimizer_state
 from stoker.durable_files import PARTIAL_MARK, explained_disk_errors, publish_folder, sha256_of_file
 from stoker.errors import NonFinite, StokerError
 from stoker.recipe import Checkpoint
+
+Entry = TypeVar("Entry", FileEntry, TensorEntry)
 
 
 def save(
     checkpoints: Path,
     step: int,
-    model: nn.Module,
+    held: Sequence[HeldTensor],
     optimizer: Optimizer,
     progress: dict[str, Any],
     policy: Checkpoint,
 ) -> Path:
     """Save the state after `step` under `checkpoints`, then remove what `policy` no longer keeps.
 
-    Collective over all ranks. `progress` is what the training loop keeps, as JSON; rank 0's is stored.
-    A complete checkpoint of the same step is left as it is; a damaged one is replaced. Until the new
-    checkpoint is durable nothing is removed, and after any failure the older ones stand. Raises
-    `NonFinite` when a weight or moment is NaN or Inf, and `StokerError` when it cannot be written, on
-    every rank alike.
+    Collective over all ranks, each of which gives the parameters and buffers it holds. `progress` is what
+    the training loop keeps, as JSON; rank 0's is stored. A complete checkpoint of the same step is left as
+    it is; a damaged one is replaced. Until the new checkpoint is durable nothing is removed, and after any
+    failure the older ones stand. Raises `NonFinite` when a weight or moment is NaN or Inf, and
+    `StokerError` when it cannot be written, on every rank alike.
     """
     final = checkpoints / folder_name(step)
     first = rank_and_ranks()[0] == 0
     if not from_first(final.is_dir()) or find_damage_together(final) is not None:
         allocate_state(optimizer)
-        state = {**model_state(model), **optimizer_state(model, optimizer)}
+        state = {**model_state(held), **optimizer_state(held, optimizer)}
         together(lambda: _require_finite(state, step))
         _write_and_publish(final, step, state, type(optimizer).__name__, progress)
     together(lambda: remove_old(checkpoints, final, policy) if first else None)
@@ -56,7 +59,7 @@ def save(
 
 
 def _write_and_publish(
-    final: Path, step: int, state: dict[str, Tensor], optimizer: str, progress: dict[str, Any]
+    final: Path, step: int, state: dict[str, Part], optimizer: str, progress: dict[str, Any]
 ) -> None:
     partial = final.with_name(from_first(f".{final.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}"))
     rank, ranks = rank_and_ranks()
@@ -70,7 +73,7 @@ def _write_and_publish(
             ranks=ranks,
             optimizer=optimizer,
             progress=progress,
-            tensors=describe(state),
+            tensors=_merged(from_everyone(describe(state))),
             files=files,
         )
         together(lambda: _publish(partial, final, manifest) if first else None)
@@ -80,7 +83,7 @@ def _write_and_publish(
         raise
 
 
-def _require_finite(state: dict[str, Tensor], step: int) -> None:
+def _require_finite(state: dict[str, Part], step: int) -> None:
     if bad := non_finite(state):
         shown = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         raise NonFinite(
@@ -94,13 +97,15 @@ def _make_folder(partial: Path) -> None:
         partial.mkdir(parents=True)
 
 
-def _write_tensors(partial: Path, state: dict[str, Tensor]) -> None:
+def _write_tensors(partial: Path, state: dict[str, Part]) -> None:
     """Write this rank's parts. Collective; torch tells every rank when one of them fails."""
     _, ranks = rank_and_ranks()
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            save_tensors(dict(state), storage_writer=_ExplainingWriter(partial), no_dist=ranks == 1)
+            save_tensors(
+                {}, storage_writer=_ExplainingWriter(partial), planner=SaveParts(state), no_dist=ranks == 1
+            )
     except CheckpointException as error:
         understood = [str(cause) for cause, _ in error.failures.values() if isinstance(cause, StokerError)]
         unknown = [f"rank {rank}: {cause!r}" for rank, (cause, _) in error.failures.items()]
@@ -135,8 +140,8 @@ def _own_files(partial: Path) -> dict[str, FileEntry]:
     return {path.name: FileEntry(sha256=sha256_of_file(path), bytes=path.stat().st_size) for path in own}
 
 
-def _merged(parts: list[dict[str, FileEntry]]) -> dict[str, FileEntry]:
-    return {name: entry for part in parts for name, entry in sorted(part.items())}
+def _merged(parts: list[dict[str, Entry]]) -> dict[str, Entry]:
+    return dict(sorted((name, entry) for part in parts for name, entry in part.items()))
 
 
 def _publish(partial: Path, final: Path, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""The state of model and optimizer as one flat mapping of names to tensors.
+"""The state of model and optimizer as one flat mapping of names to the parts of tensors this rank holds.
 
 torch's own `get_state_dict` and `set_state_dict` are not used, for two reasons. They begin fresh optimizer
 state with an optimizer step and leave its step count at 1, so that saving before the first update would
@@ -9,45 +9,85 @@ so that whoever holds the old objects steers an optimizer that nobody uses.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 MODEL = "model."
 OPTIMIZER = "optimizer."
+Box = tuple[tuple[int, int], ...]
 
 
-def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """`model.<name>` → tensor (a DTensor where sharded), sharing the model's memory.
+@dataclass(frozen=True)
+class Part:
+    """The elements of one whole tensor that this rank holds."""
 
-    Names are those of the model without any wrapper. A tensor with two names appears under the first.
+    tensor: Tensor
+    """They, sharing the memory of model or optimizer."""
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    box: Box
+    """First and last + 1 of the part on each dimension of the whole."""
+
+
+class HeldTensor(Protocol):
+    """A parameter or buffer of the model, of which this rank holds a part."""
+
+    @property
+    def name(self) -> str:
+        """In the whole model."""
+
+    @property
+    def tensor(self) -> Tensor:
+        """The object that model and optimizer know it by."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole tensor."""
+
+    @property
+    def box(self) -> Box:
+        """The part."""
+
+
+def model_state(held: Iterable[HeldTensor]) -> dict[str, Part]:
+    """`model.<name>` → the part of it. What a rank holds twice appears once."""
+    return {MODEL + one.name: Part(_local(one.tensor), one.shape, one.box) for one in held}
+
+
+def optimizer_state(held: Iterable[HeldTensor], optimizer: Optimizer) -> dict[str, Part]:
+    """`optimizer.<parameter>.<state>` → the part of it.
+
+    State is of the parameter's shape, a single number, or a matrix's `row` (without its last dimension)
+    or `column` (without the one before).
     """
-    return {MODEL + name: tensor.detach() for name, tensor in _named_tensors(model).items()}
-
-
-def optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """`optimizer.<parameter>.<state>` → tensor, sharing the optimizer's memory."""
-    names = {id(tensor): name for name, tensor in _named_tensors(model).items()}
-    found: dict[str, Tensor] = {}
-    for parameter in _parameters(optimizer):
-        for key, value in optimizer.state.get(parameter, {}).items():
+    found: dict[str, Part] = {}
+    for one in held:
+        for key, value in optimizer.state.get(one.tensor, {}).items():
             if not isinstance(value, Tensor):
                 raise TypeError(f"optimizer state {key!r} is a {type(value).__name__}, not a tensor")
-            found[f"{OPTIMIZER}{names[id(parameter)]}.{key}"] = value.detach()
+            found[f"{OPTIMIZER}{one.name}.{key}"] = _part_of_state(key, _local(value), one)
     return found
 
 
-def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    # state_dict rather than named_parameters: it puts weights that FSDP has gathered back into shards first.
-    named: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            named[name.removeprefix("module.").replace("_orig_mod.", "")] = tensor
-    return named
+def _part_of_state(key: str, value: Tensor, parameter: HeldTensor) -> Part:
+    if value.ndim == 0:
+        return Part(value, (), ())
+    shape, box = parameter.shape, parameter.box
+    if key == "row":
+        shape, box = shape[:-1], box[:-1]
+    elif key == "column":
+        shape, box = (*shape[:-2], shape[-1]), (*box[:-2], box[-1])
+    return Part(value, shape, box)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    part: Tensor = tensor.detach()
+    return part.to_local() if isinstance(part, DTensor) else part
 
 
 @torch.no_grad()
@@ -93,14 +133,13 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 
 
 @torch.no_grad()
-def non_finite(state: dict[str, Tensor]) -> list[str]:
+def non_finite(state: dict[str, Part]) -> list[str]:
     """Names of tensors whose part on this rank holds a NaN or Inf. Waits for the device once."""
     names, extremes = [], []
-    for name, tensor in state.items():
-        part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        if part.numel() and part.is_floating_point():
+    for name, part in state.items():
+        if part.tensor.numel() and part.tensor.is_floating_point():
             names.append(name)
-            extremes.append(torch.stack(part.aminmax()).to(torch.float32))  # NaN shows in both
+            extremes.append(torch.stack(part.tensor.aminmax()).to(torch.float32))  # NaN shows in both
     by_device: dict[torch.device, list[int]] = {}
     for place, extreme in enumerate(extremes):
         by_device.setdefault(extreme.device, []).append(place)
@@ -109,3 +148,8 @@ def non_finite(state: dict[str, Tensor]) -> list[str]:
         finite = torch.stack([extremes[place] for place in places]).isfinite().all(dim=1).tolist()
         bad += [names[place] for place, good in zip(places, finite, strict=True) if not good]
     return bad
+
+
+def whole_parts(tensors: dict[str, Tensor]) -> dict[str, Part]:
+    """Tensors that are whole on this rank."""
+    return {name: Part(t, tuple(t.shape), tuple((0, size) for size in t.shape)) for name, t in tensors.items()}

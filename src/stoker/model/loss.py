@@ -27,6 +27,10 @@ class Vocabulary:
     first = 0
     """Token of the first row."""
 
+    def rows(self, weight: Tensor) -> int:
+        """Rows of the largest part of the projection, of which `weight` is one."""
+        return len(weight)
+
     def largest(self, x: Tensor) -> Tensor:
         """The largest of all parts' `x`, elementwise. May overwrite `x`."""
         return x
@@ -69,12 +73,13 @@ def chunked_cross_entropy(
     2022). `chunk` is the number of tokens per chunk. Where `weight` has only some rows of the
     projection, `vocabulary` says which; hidden's gradient is then that of these rows.
     """
-    V, D = weight.shape
+    vocabulary = vocabulary or Vocabulary()
     if chunk is None:
-        chunk = max(_FEWEST_TOKENS, _CHUNK_BYTES.get(hidden.device.type, 2**26) // (4 * max(V, 1)))
-    settings = _Settings(logit_softcap, z_loss, loss_scale, chunk, vocabulary or Vocabulary())
+        bytes_of_token = 4 * vocabulary.rows(weight)
+        chunk = max(_FEWEST_TOKENS, _CHUNK_BYTES.get(hidden.device.type, 2**26) // bytes_of_token)
+    settings = _Settings(logit_softcap, z_loss, loss_scale, chunk, vocabulary)
     loss_sum, token_losses = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden.reshape(-1, D), weight, targets.reshape(-1), settings, torch.is_grad_enabled()
+        hidden.reshape(-1, hidden.shape[-1]), weight, targets.reshape(-1), settings, torch.is_grad_enabled()
     )
     return TokenLosses(loss_sum, token_losses.view(targets.shape))
 

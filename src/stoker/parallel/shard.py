@@ -1,34 +1,82 @@
 """`dp_shard`: parameters, gradients and optimizer state are sharded over ranks (FSDP2).
 
-With `dp_replicate` above one as well this is HSDP: sharded within a copy, summed over copies.
+With `dp_replicate` above one as well this is HSDP: sharded within a copy, summed over copies. Ranks of
+`cp` take part in the sharding: they see other tokens and would otherwise hold the same parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from stoker.parallel.world import World
 
 
-def shard(model: nn.Module, blocks: Iterable[nn.Module], world: World) -> None:
-    """Shard each of `blocks`, then what is left of `model`, in place.
+class Sharding:
+    """FSDP2 over one part of the model, and when it gathers and reduces."""
 
-    Weights are gathered in their own precision and autocast inside the module, so that a
-    sharded run computes what a replicated one does, to the bit of every cast.
-    """
-    assert world.mesh is not None
-    mesh = world.mesh if world.layout.dp_replicate > 1 else world.mesh["dp_shard"]
-    for block in blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
+    def __init__(self, model: nn.Module, world: World) -> None:
+        self._modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        self._stage = world.layout.zero_stage
+        for module in self._modules:
             # The loss is already divided by the global count of tokens: gradients are summed.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    # Generation asks for the last token's logits only, through another door than forward.
-    if hasattr(model, "last_logits"):
-        register_fsdp_forward_method(model, "last_logits")
+
+    def begin_pass(self, last: bool) -> None:
+        """Before a micro-batch; `last` says that gradients are complete after it."""
+        for module in self._modules:
+            module.set_requires_gradient_sync(last or self._stage > 1, recurse=False)
+            module.set_reshard_after_backward(last or self._stage == 3, recurse=False)
+
+    def reduce(self) -> None:
+        """Sum what gradients there are that no backward pass has summed, and gather no longer.
+
+        For gradients that are computed outside of backward passes. Collective.
+        """
+        self.begin_pass(last=True)
+        for module in self._modules:
+            for group in module._get_fsdp_state()._fsdp_param_groups:
+                group.post_backward()
+        # The model itself comes first. What it waits for are the sums of all its modules.
+        self._modules[0]._get_fsdp_state()._root_post_backward_final_callback()
+
+    def free(self) -> None:
+        """Let go of whole weights."""
+        for module in self._modules:
+            module.reshard()
+
+
+def shard(
+    model: nn.Module, blocks: Iterable[nn.Module], world: World, reduce: torch.dtype | None
+) -> Sharding | None:
+    """Shard each of `blocks`, then what is left of `model`, in place; None when nothing is to be sharded.
+
+    Experts are sharded over the ranks that hold the same ones. Weights are gathered in their own
+    precision and autocast inside the module, so that a sharded run computes what a replicated one
+    does, to the bit of every cast. `reduce` is the type gradients are summed in (default: their own).
+    """
+    mesh = world.sharding_mesh()
+    if mesh is None:
+        return None
+    expert_mesh = world.sharding_mesh(experts=True)
+    policy = MixedPrecisionPolicy(reduce_dtype=reduce)
+    free = world.layout.zero_stage == 3
+    whole_experts: set[nn.Parameter] = set()
+    for block in blocks:
+        for module in experts_of(block):
+            if expert_mesh is None:
+                whole_experts.update(module.parameters())
+            else:
+                fully_shard(module, mesh=expert_mesh, mp_policy=policy, reshard_after_forward=free)
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=free, ignored_params=whole_experts)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False, ignored_params=whole_experts)
+    return Sharding(model, world)
+
+
+def experts_of(block: nn.Module) -> list[nn.Module]:
+    """The modules of `block` whose parameters are divided over expert-parallel ranks."""
+    return [module for name, module in block.named_modules() if name.rpartition(".")[2] == "experts"]

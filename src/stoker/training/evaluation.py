@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 
 from stoker.data.feeding import HeldOut
-from stoker.model import Decoder, generate
-from stoker.parallel import World
+from stoker.model import generate
+from stoker.parallel import ParallelModel
 from stoker.recipe import Recipe
 from stoker.training.held_out_text import HeldOutText
 from stoker.training.precision import autocast
+from stoker.training.step import inputs_of
 
 
 @dataclass(frozen=True)
@@ -51,62 +52,53 @@ class SourceScore:
         }
 
 
-@torch.no_grad()
-def evaluate(
-    model: torch.nn.Module, recipe: Recipe, held_out: Sequence[HeldOut], world: World
-) -> list[SourceScore]:
-    """Score `model` on each source's held-out sequences, divided over the ranks of `world`.
+def evaluate(model: ParallelModel, recipe: Recipe, held_out: Sequence[HeldOut]) -> list[SourceScore]:
+    """Score `model` on each source's held-out sequences, divided over its data-parallel ranks.
 
-    Collective. Every rank runs the same number of forward passes, so that sharded weights
+    Collective. Every rank runs the same number of forward passes, so that divided weights
     are gathered in step; a rank without a batch repeats one and counts it as nothing.
     """
-    training_before = model.training
-    model.eval()
+    world = model.world
+    model.train(False)
     scores = []
     for source in held_out:
         ranks = world.layout.data_parallel_size
         totals = torch.zeros(2, dtype=torch.float64, device=world.device)
         rounds = -(-len(source.batches) // ranks)
         for round_index in range(rounds):
-            index = round_index * ranks + world.rank
+            index = round_index * ranks + world.data_parallel_rank
             counts = index < len(source.batches)
             batch = source.batches[index if counts else 0].to(world.device)
             with autocast(recipe.training.precision, world.device):
-                losses = model(
-                    batch.tokens,
-                    batch.targets,
-                    positions=batch.positions,
-                    documents=batch.documents if recipe.training.document_mask else None,
-                )
+                losses = model.evaluate(inputs_of(batch, recipe.training.document_mask))
             if counts:
-                totals[0] += losses.token_losses.sum(dtype=torch.float64)
-                totals[1] += (batch.targets >= 0).sum()
+                totals[0] += losses.sum()
+                totals[1] += (batch.targets >= 0).sum() if model.counts else 0
         total, tokens = (float(value) for value in world.sum(totals))
         if tokens:
             scores.append(SourceScore(source.name, total / tokens, int(tokens), source.bytes))
-    model.train(training_before)
+    model.train()
     return scores
 
 
-@torch.no_grad()
-def continue_prompts(model: Decoder, recipe: Recipe, text: HeldOutText) -> list[tuple[str, str]]:
+def continue_prompts(model: ParallelModel, recipe: Recipe, text: HeldOutText) -> list[tuple[str, str]]:
     """Continue each of the recipe's prompts; returns (prompt, continuation).
 
-    Collective when the weights are sharded: every rank draws the same tokens from the same seed.
+    Collective: every rank draws the same tokens from the same seed.
     """
-    training_before = model.training
-    model.eval()
-    settings = recipe.evaluation
+    model.train(False)
+    settings, device = recipe.evaluation, model.world.device
     pairs = []
     for prompt, ids in zip(settings.prompts, text.prompts, strict=True):
         new = generate(
-            model,
+            lambda seen: model.last_logits(seen.to(device)),
             ids,
             count=settings.sample_tokens,
+            window=recipe.training.sequence_length,
             temperature=settings.temperature,
             seed=recipe.seed,
             eos_id=text.eos_id,
         )
         pairs.append((prompt, text.decode(new)))
-    model.train(training_before)
+    model.train()
     return pairs

@@ -9,14 +9,12 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from stoker.errors import NonFinite
+from stoker.parallel.placement import Held, local
 from stoker.recipe import LossScale
 from stoker.recipe.training import Precision
-from stoker.training.optimizer.shards import local, shard_group
 
 
 def compute_dtype(precision: Precision) -> torch.dtype:
@@ -84,20 +82,16 @@ class DynamicLossScale:
 
 
 @torch.no_grad()
-def dead_update_ratio(before: Iterable[Tensor], after: Iterable[Tensor]) -> float:
-    """Share of weights (0 to 1) that are bit for bit what they were before the update.
+def dead_updates(before: Iterable[Tensor], after: Iterable[Held]) -> Tensor:
+    """float64 [2]: weights that are bit for bit what they were before the update, and all of them.
 
-    Over whole parameters; collective when they are sharded (DTensors).
+    Of this rank's share: summed over all ranks they are those of the model, each weight counted once.
     """
-    counts: dict[dist.ProcessGroup | None, list[Tensor]] = {}
-    for old, new in zip(before, after, strict=True):
-        ours, group = local(new), shard_group(new) if isinstance(new, DTensor) else None
-        unmoved = (local(old) == ours).sum(dtype=torch.int64)
-        counts.setdefault(group, []).append(torch.stack([unmoved, torch.full_like(unmoved, ours.numel())]))
-    unmoved_and_all = [0, 0]
-    for group, pairs in counts.items():
-        total = torch.stack(pairs).sum(dim=0)
-        if group is not None:
-            dist.all_reduce(total, group=group)
-        unmoved_and_all = [a + int(b) for a, b in zip(unmoved_and_all, total, strict=True)]
-    return unmoved_and_all[0] / max(unmoved_and_all[1], 1)
+    counts = torch.zeros(2, dtype=torch.float64)
+    for old, held in zip(before, after, strict=True):
+        ours = local(held.parameter)
+        unmoved = (local(old) == ours).sum()
+        counts += torch.tensor([float(unmoved), float(ours.numel())], dtype=torch.float64) / (
+            held.placement.holders * held.copies
+        )
+    return counts

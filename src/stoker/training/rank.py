@@ -15,8 +15,8 @@ import torch.distributed as dist
 from stoker.checkpoint import latest, load
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
-from stoker.model import Decoder, initialise
-from stoker.parallel import ParallelModel, World, apply, join_world
+from stoker.model import Decoder
+from stoker.parallel import ParallelModel, Settings, World, apply, join_world
 from stoker.parallel.world import choose_device
 from stoker.recipe import Recipe
 from stoker.record import RecordWriter
@@ -71,11 +71,11 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> 
     clock = PhaseClock(world.device)
     attempt = world.agree(job.attempt)
     model = build_model(recipe, corpus.vocabulary_size, world)
-    optimizer = build_optimizer(model.plain, recipe.training)
+    optimizer = build_optimizer(model.held, recipe.training)
     position = Position(attempt=attempt)
     checkpoint = latest(run.checkpoints)
     if checkpoint is not None:
-        position = Position.from_progress(load(checkpoint, model.plain, optimizer), attempt)
+        position = Position.from_progress(load(checkpoint, model.held, optimizer), attempt)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
     if loss_scale is not None and position.loss_scale is not None:
         loss_scale.load_state_dict(position.loss_scale)
@@ -94,14 +94,13 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> 
     )
 
 
-def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelModel[Decoder]:
+def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelModel:
     """The recipe's model with its initial values, laid out over the ranks of `world`."""
     with torch.device("meta"):
         model = Decoder(recipe.model, vocabulary_size, recipe.training.sequence_length)
-    model.to_empty(device=world.device)
-    initialise(model, recipe.model, recipe.seed)
     model.to(parameter_dtype(recipe.training.precision))
-    return apply(model, model.blocks.values(), world, compile_blocks=recipe.training.compile)
+    settings = Settings(compile_blocks=recipe.training.compile, seed=recipe.seed)
+    return apply(model, world, settings)
 
 
 def use_processors(threads: int | None, local_ranks: int, device: torch.device) -> None:

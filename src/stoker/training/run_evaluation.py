@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stoker.data.feeding import Feed
-from stoker.parallel import single_process_world
+from stoker.parallel import apply, single_process_world
 from stoker.parallel.world import choose_device
 from stoker.progress import Progress
 from stoker.run_directory import RunDirectory
@@ -33,7 +33,7 @@ def evaluate_run(
     trained = load_trained_model(run, step)
     device = choose_device(trained.recipe.training.device, 0)
     use_processors(trained.recipe.training.threads, 1, device)
-    trained.model.to(device)
+    model = apply(trained.model.to(device), single_process_world(device))
     feed = Feed(trained.corpus, trained.recipe)
     names = [source.name for source in trained.recipe.data.sources]
     scores: list[SourceScore] = []
@@ -41,7 +41,7 @@ def evaluate_run(
         for name in names:
             held_out = feed.held_out(name, sequences)
             if held_out.batches:
-                scores += evaluate(trained.model, trained.recipe, [held_out], single_process_world(device))
+                scores += evaluate(model, trained.recipe, [held_out])
             task.advance()
     scored = {score.source for score in scores}
     return RunEvaluation(trained.step, scores, [name for name in names if name not in scored])

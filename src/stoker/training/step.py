@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import torch
 
 from stoker.data.feeding import MicroBatch
-from stoker.model import Decoder
-from stoker.parallel import ParallelModel
+from stoker.parallel import Inputs, ParallelModel
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
 from stoker.training.optimizer import set_learning_rate
-from stoker.training.precision import DynamicLossScale, autocast, dead_update_ratio
+from stoker.training.precision import DynamicLossScale, autocast, dead_updates
 from stoker.training.schedule import learning_rate_factor
 
 
@@ -54,7 +53,7 @@ class TrainingStep:
         self,
         recipe: Recipe,
         source_names: Sequence[str],
-        model: ParallelModel[Decoder],
+        model: ParallelModel,
         optimizer: torch.optim.Optimizer,
         loss_scale: DynamicLossScale | None,
         clock: PhaseClock,
@@ -75,7 +74,7 @@ class TrainingStep:
         training, world = self.recipe.training, self.model.world
         batches = [batch.to(world.device) for batch in batches]
         with self.clock.phase("communication"):
-            counted = sum(int((batch.targets >= 0).sum()) for batch in batches)
+            counted = sum(int((batch.targets >= 0).sum()) for batch in batches) if self.model.counts else 0
             tokens = int(world.sum(torch.tensor(counted, dtype=torch.int64, device=world.device)))
         sums = self._accumulate_gradients(step, batches, tokens)
         with self.clock.phase("communication"):
@@ -127,33 +126,35 @@ class TrainingStep:
         scale = self.loss_scale.scale if self.loss_scale else 1.0
         sources = len(self.source_names)
         sums = torch.zeros(2 * sources, dtype=torch.float64, device=world.device)
-        self.model.training.train()
-        for index, batch in enumerate(batches):
-            with self.model.accumulating(last=index == len(batches) - 1):
-                with self.clock.phase("forward"), autocast(training.precision, world.device):
-                    losses = self.model.training(
-                        batch.tokens,
-                        batch.targets,
-                        positions=batch.positions,
-                        documents=batch.documents if training.document_mask else None,
-                        samples=batch.samples,
-                        step=step,
-                        seed=self.recipe.seed,
-                        loss_scale=scale / max(tokens, 1),
-                    )
-                with self.clock.phase("backward"):
-                    losses.loss_sum.backward()
-            by_sample = losses.token_losses.sum(dim=1, dtype=torch.float64)
-            counts = (batch.targets >= 0).sum(dim=1).to(torch.float64)
+        self.model.train()
+        losses = self.model.forward_backward(
+            [inputs_of(batch, training.document_mask) for batch in batches],
+            step=step,
+            seed=self.recipe.seed,
+            loss_scale=scale / max(tokens, 1),
+            autocast=lambda: autocast(training.precision, world.device),
+            phase=self.clock.phase,
+        )
+        for batch, by_sample in zip(batches, losses, strict=True):
             sums[:sources].index_add_(0, batch.sources, by_sample)
-            sums[sources:].index_add_(0, batch.sources, counts)
+            if self.model.counts:
+                counts = (batch.targets >= 0).sum(dim=1).to(torch.float64)
+                sums[sources:].index_add_(0, batch.sources, counts)
         return sums
 
     def _update(self) -> float | None:
         if self.recipe.training.precision != "pure_bf16":
             self.optimizer.step()
             return None
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        before = [parameter.detach().clone() for parameter in parameters]
+        before = [one.parameter.detach().clone() for one in self.model.held]
         self.optimizer.step()
-        return dead_update_ratio(before, parameters)
+        unmoved, everything = self.model.world.sum(
+            dead_updates(before, self.model.held).to(self.model.world.device)
+        )
+        return float(unmoved / everything)
+
+
+def inputs_of(batch: MicroBatch, document_mask: bool) -> Inputs:
+    """What the model reads of a micro-batch."""
+    documents = batch.documents if document_mask else None
+    return Inputs(batch.tokens, batch.targets, batch.positions, documents, batch.samples)

@@ -62,9 +62,9 @@ class Trainer:
 
     def _batches(self) -> Iterator[tuple[int, list[MicroBatch]]]:
         """The steps still to do with this rank's micro-batches; waiting for data counts as `data`."""
-        layout, rank = self.step.model.world.layout, self.step.model.world.rank
+        world = self.step.model.world
         first, last = self.position.step + 1, self.recipe.training.steps
-        with self.feed.steps(first, last, rank, layout.data_parallel_size) as steps:
+        with self.feed.steps(first, last, world.data_parallel_rank, world.layout.data_parallel_size) as steps:
             while True:
                 with self.clock.phase("data"):
                     item = next(steps, None)
@@ -85,10 +85,10 @@ class Trainer:
 
     def _evaluate(self, step: int) -> None:
         with self.clock.phase("evaluation"):
-            model, world = self.step.model, self.step.model.world
-            scores = evaluate(model.plain, self.recipe, self.text.sources, world)
-            continuations = continue_prompts(model.plain, self.recipe, self.text)
-        if not world.is_first:
+            model = self.step.model
+            scores = evaluate(model, self.recipe, self.text.sources)
+            continuations = continue_prompts(model, self.recipe, self.text)
+        if not model.world.is_first:
             return
         when = {"attempt": self.position.attempt, "time": time.time()}
         for score in scores:
@@ -105,7 +105,7 @@ class Trainer:
                 save(
                     self.run.checkpoints,
                     step,
-                    self.step.model.plain,
+                    self.step.model.held,
                     self.step.optimizer,
                     self.position.as_progress(self.recipe),
                     self.recipe.checkpoint,

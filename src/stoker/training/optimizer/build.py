@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
+from stoker.parallel.placement import Held
 from stoker.recipe import Adafactor, AdamW, Lion, Muon, Training
 from stoker.training.optimizer.adafactor import AdafactorOptimizer
 from stoker.training.optimizer.lion import LionOptimizer
@@ -19,29 +20,30 @@ _log = logging.getLogger(__name__)
 Group = dict[str, Any]
 
 
-def build_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:
-    """The optimizer of `training` over the parameters of `model`, which may be wrapped by DDP or sharded.
+def build_optimizer(held: Sequence[Held], training: Training) -> torch.optim.Optimizer:
+    """The optimizer of `training` over the parameters that this rank holds parts of.
 
     Weight decay acts on matrices of the blocks and on the head: not on norms, biases and embeddings (a
     tied head is an embedding) unless `decay_all_parameters`. Each param group keeps its learning rate
     before the schedule as `base_learning_rate`; see `set_learning_rate`.
     """
-    _require_dtype(model, training)
+    _require_dtype(held, training)
     settings = training.optimizer
+    by_parameter: dict[Tensor, Held] = {one.parameter: one for one in held}
     match settings:
         case AdamW():
-            groups = _groups(model, training, settings.learning_rate, settings.weight_decay)
+            groups = _groups(held, training, settings.learning_rate, settings.weight_decay)
             betas = (settings.beta1, settings.beta2)
             return torch.optim.AdamW(
                 groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True
             )
         case Muon():
-            return MuonOptimizer(_muon_groups(model, training, settings), settings)
+            return MuonOptimizer(_muon_groups(held, training, settings), by_parameter, settings)
         case Adafactor():
-            groups = _groups(model, training, settings.learning_rate, settings.weight_decay)
-            return AdafactorOptimizer(groups, settings)
+            groups = _groups(held, training, settings.learning_rate, settings.weight_decay)
+            return AdafactorOptimizer(groups, by_parameter, settings)
         case Lion():
-            groups = _groups(model, training, settings.learning_rate, settings.weight_decay)
+            groups = _groups(held, training, settings.learning_rate, settings.weight_decay)
             return LionOptimizer(groups, settings)
 
 
@@ -56,29 +58,23 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> float:
     return first
 
 
-def _named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            yield name.removeprefix("module."), parameter
-
-
 def _is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
-    return name.startswith("blocks.") and parameter.ndim == 2
+    return name.startswith(("blocks.", "mtp.")) and parameter.ndim >= 2
 
 
 def _decays(name: str, parameter: nn.Parameter, training: Training) -> bool:
-    return training.decay_all_parameters or (parameter.ndim >= 2 and name.startswith(("blocks.", "head.")))
+    return training.decay_all_parameters or (parameter.ndim >= 2 and name.startswith(("blocks.", "mtp.", "head.")))
 
 
 def _groups(
-    model: nn.Module,
+    held: Sequence[Held],
     training: Training,
     learning_rate: float,
     weight_decay: float,
     without: Collection[str] = (),
 ) -> list[Group]:
     """One group that decays and one that does not; empty ones are left out."""
-    named = [(name, parameter) for name, parameter in _named_parameters(model) if name not in without]
+    named = [(one.name, one.parameter) for one in held if one.name not in without]
     groups = []
     for decays in (True, False):
         members = [parameter for name, parameter in named if _decays(name, parameter, training) == decays]
@@ -87,10 +83,10 @@ def _groups(
     return groups
 
 
-def _muon_groups(model: nn.Module, training: Training, settings: Muon) -> list[Group]:
-    matrices = {name: p for name, p in _named_parameters(model) if _is_block_matrix(name, p)}
+def _muon_groups(held: Sequence[Held], training: Training, settings: Muon) -> list[Group]:
+    matrices = {one.name: one.parameter for one in held if _is_block_matrix(one.name, one.parameter)}
     groups = [_group(list(matrices.values()), settings.learning_rate, settings.weight_decay)] if matrices else []
-    rest = _groups(model, training, settings.adamw_learning_rate, settings.weight_decay, set(matrices))
+    rest = _groups(held, training, settings.adamw_learning_rate, settings.weight_decay, set(matrices))
     return [{**group, "orthogonalise": True} for group in groups] + [
         {**group, "orthogonalise": False} for group in rest
     ]
@@ -105,10 +101,10 @@ def _group(parameters: list[nn.Parameter], learning_rate: float, weight_decay: f
     }
 
 
-def _require_dtype(model: nn.Module, training: Training) -> None:
+def _require_dtype(held: Sequence[Held], training: Training) -> None:
     """Weights are never kept in 16 bits by accident."""
     pure = training.precision == "pure_bf16"
-    for name, parameter in _named_parameters(model):
+    for name, parameter in ((one.name, one.parameter) for one in held):
         if pure != (parameter.dtype == torch.bfloat16) or parameter.dtype == torch.float16:
             wanted = "bfloat16" if pure else "float32"
             raise ValueError(

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from stoker.parallel.placement import local
 from stoker.recipe import Lion
-from stoker.training.optimizer.shards import local
 
 
 class LionOptimizer(Optimizer):

@@ -1,0 +1,88 @@
+"""Which ranks of a layout belong together, for each purpose."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stoker.layout import DIMENSIONS, Layout
+from stoker.layout.shares import AttentionShare, attention_share
+
+Ranks = tuple[int, ...]
+
+
+class ExpertCoordinate(NamedTuple):
+    """Where one rank stands among those of its pipeline stage, as far as experts go."""
+
+    replicate: int
+    """Copy of the experts."""
+    shard: int
+    """Part of an expert-parallel rank's parameters (FSDP)."""
+    ep: int
+    """Part of the experts."""
+    tp: int
+    """Part of each expert."""
+
+
+def expert_sizes(layout: Layout) -> ExpertCoordinate:
+    """How many ranks there are on each of the experts' dimensions.
+
+    Copies are those of dp_replicate where `ep` fits within one of them; otherwise all ranks that hold the
+    same experts shard them, when dp_shard shards at all.
+    """
+    same = layout.expert_ranks // layout.ep
+    if layout.dp_shard == 1:
+        return ExpertCoordinate(same, 1, layout.ep, layout.expert_tp_size)
+    within = layout.expert_ranks // layout.dp_replicate
+    copies = layout.dp_replicate if within % layout.ep == 0 else 1
+    return ExpertCoordinate(copies, same // copies, layout.ep, layout.expert_tp_size)
+
+
+def expert_coordinate(layout: Layout, rank: int) -> ExpertCoordinate:
+    """Where `rank` stands; neighbouring data-parallel ranks hold different experts."""
+    sizes, at = expert_sizes(layout), layout.coordinate(rank)
+    index = (at.dp_replicate * layout.dp_shard + at.dp_shard) * layout.cp + at.cp
+    if not layout.expert_tp:
+        index = index * layout.tp + at.tp
+    same, ep = divmod(index, layout.ep)
+    replicate, shard = divmod(same, sizes.shard)
+    return ExpertCoordinate(replicate, shard, ep, at.tp if layout.expert_tp else 0)
+
+
+def along(layout: Layout, rank: int, *dimensions: str) -> Ranks:
+    """The ranks that differ from `rank` in nothing but `dimensions`, in order."""
+    fixed = [name for name in DIMENSIONS if name not in dimensions]
+    own = layout.coordinate(rank)
+    return tuple(
+        other
+        for other in range(layout.world_size)
+        if all(getattr(layout.coordinate(other), name) == getattr(own, name) for name in fixed)
+    )
+
+
+def among_experts(layout: Layout, rank: int, *dimensions: str) -> Ranks:
+    """The ranks of `rank`'s pipeline stage that differ from it in nothing but the experts' `dimensions`."""
+    fixed = [name for name in ExpertCoordinate._fields if name not in dimensions]
+    own = expert_coordinate(layout, rank)
+    stage = along(layout, rank, "dp_replicate", "dp_shard", "cp", "tp")
+    return tuple(
+        other
+        for other in stage
+        if all(getattr(expert_coordinate(layout, other), name) == getattr(own, name) for name in fixed)
+    )
+
+
+def replicas(layout: Layout, rank: int) -> Ranks:
+    """The ranks that hold the same parameters as `rank` and see other tokens."""
+    return along(layout, rank, "dp_replicate", *(["cp"] if layout.dp_shard == 1 else []))
+
+
+def shards(layout: Layout, rank: int) -> Ranks:
+    """The ranks over which `rank`'s parameters are sharded."""
+    return along(layout, rank, "dp_shard", "cp") if layout.dp_shard > 1 else (rank,)
+
+
+def heads_of(layout: Layout, rank: int, heads: int, kv_heads: int) -> tuple[AttentionShare, Ranks]:
+    """The attention heads of `rank`, and the ranks that hold the same key and value heads."""
+    row = along(layout, rank, "tp")
+    share = attention_share(heads, kv_heads, layout.tp, layout.coordinate(rank).tp)
+    return share, row[slice(*share.holders)]
