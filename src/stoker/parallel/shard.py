@@ -26,11 +26,14 @@ class Sharding:
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
 
-    def begin_pass(self, last: bool) -> None:
-        """Before a micro-batch; `last` says that gradients are complete after it."""
+    def begin_pass(self, last: bool, later: bool = False) -> None:
+        """Before a micro-batch; `last` says that gradients are complete after it.
+
+        `later` says that weight gradients come after the backward pass: then nothing is summed in it.
+        """
         for module in self._modules:
-            module.set_requires_gradient_sync(last or self._stage > 1, recurse=False)
-            module.set_reshard_after_backward(last or self._stage == 3, recurse=False)
+            module.set_requires_gradient_sync(not later and (last or self._stage > 1), recurse=False)
+            module.set_reshard_after_backward(self._stage == 3 or (last and not later), recurse=False)
 
     def reduce(self) -> None:
         """Sum what gradients there are that no backward pass has summed, and gather no longer.
@@ -40,6 +43,10 @@ class Sharding:
         self.begin_pass(last=True)
         for module in self._modules:
             for group in module._get_fsdp_state()._fsdp_param_groups:
+                for parameter in group.fsdp_params:  # some have been cast for the sum already, others not
+                    if hasattr(parameter, "_unsharded_param"):
+                        parameter.accumulate_unsharded_grad_if_needed()
+                        parameter.to_accumulated_grad_if_needed()
                 group.post_backward()
         # The model itself comes first. What it waits for are the sums of all its modules.
         self._modules[0]._get_fsdp_state()._root_post_backward_final_callback()

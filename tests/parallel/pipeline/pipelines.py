@@ -97,12 +97,14 @@ class Result(NamedTuple):
 
 
 def gradients_of(parts: list[Decoder]) -> dict[str, Tensor]:
+    """Takes the gradients; a matrix that several of the parts hold has their sum."""
     found = {}
     for part in parts:
         for name, parameter in part.named_parameters():
             assert parameter.grad is not None, f"{name} has no gradient"
             gradient = parameter.grad
-            found[name] = (gradient.full_tensor() if isinstance(gradient, DTensor) else gradient).clone()
+            gradient = (gradient.full_tensor() if isinstance(gradient, DTensor) else gradient).clone()
+            found[name] = found[name] + gradient if name in found else gradient
             parameter.grad = None
     return found
 
