@@ -19,6 +19,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from stoker.plural import counted
 from stoker.progress import Progress, Silent, Task
 
 _REDRAW_SECONDS = 0.1
@@ -159,12 +160,12 @@ def _of_total(done: float, total: float | None, unit: str) -> str:
         return amount(done, unit)
     if unit == "bytes":
         return f"{done / 1e6:,.1f}/{total / 1e6:,.1f} MB"
-    return f"{done:,.0f}/{total:,.0f} {unit}"
+    return f"{done:,.0f}/{counted(total, unit)}"
 
 
 def amount(done: float, unit: str) -> str:
     """`1,200 documents`, `3.4 MB`."""
-    return f"{done / 1e6:,.1f} MB" if unit == "bytes" else f"{done:,.0f} {unit}"
+    return f"{done / 1e6:,.1f} MB" if unit == "bytes" else counted(done, unit)
 
 
 def duration(seconds: float) -> str:

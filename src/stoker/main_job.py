@@ -11,6 +11,7 @@ from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
 from stoker.model.huggingface import ExportReport, export_model
 from stoker.planning import Plan
+from stoker.plural import counted
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import Record
@@ -65,7 +66,7 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
     corpus = _prepared(loaded, progress)
     outcome = train(loaded, run, progress)
     if not outcome.trained_now:
-        progress.say(f"train: all {outcome.steps:,} steps are done")
+        progress.say(f"train: done before, {counted(outcome.steps, 'steps')}")
     scores = _scores(run, outcome.steps, progress)
     for score in scores:
         progress.say(
@@ -77,8 +78,8 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
     recorded = Record(run.record).steps(["loss"]).height
     if recorded < outcome.steps:
         progress.say(
-            f"record: only {recorded:,} of {outcome.steps:,} steps could be recorded, and the report lacks the "
-            "others; the weights do not depend on it"
+            f"record: only {recorded:,} of {counted(outcome.steps, 'steps')} could be recorded, and the report "
+            "lacks the others; the weights do not depend on it"
         )
     return MainJobOutcome(
         run=run,

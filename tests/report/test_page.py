@@ -166,7 +166,7 @@ def test_held_out_scores_and_their_sum_are_shown(tmp_path: Path) -> None:
 def test_a_run_of_one_step_has_a_page(tmp_path: Path) -> None:
     run = SyntheticRun(steps=1, planned_steps=1, evaluate_every=1, resume_from=None, checkpoints=(1,))
     page = page_of(run.write(tmp_path))
-    assert "1 of 1 steps" in page.text
+    assert "1 of 1 step" in page.text
     assert len(floats(page.payload["charts"]["run-0-loss"]["lines"][0]["raw"])) == 1
 
 
@@ -228,7 +228,7 @@ def test_a_torn_record_and_broken_files_are_named(tmp_path: Path) -> None:
     run.plan.write_text('{"peak_memory_gib": {"to')
     run.corpus.write_text("[]")
     text = words(page_of(run).text)
-    assert "8 bytes of an unfinished last row are left out" in text
+    assert "8 bytes of an unfinished last row left out" in text
     assert "plan.json cannot be read" in text
     assert "corpus.json is not a JSON object" in text
 

@@ -10,6 +10,7 @@ import typer
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunPath, existing_run, load
 from stoker.console import print_json, print_result, table
 from stoker.errors import BadInput
+from stoker.plural import counted
 
 CorpusPath = Annotated[
     Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe whose text is prepared, a run, or a prepared corpus.")
@@ -45,7 +46,8 @@ def show(
         print_json({"step": shown.step, "digest": shown.digest, "tokens": shown.tokens, "documents": documents})
         return
     print_result(
-        f"step {shown.step}: {len(shown.samples)} sequences, {shown.tokens:,} tokens, digest {shown.digest}"
+        f"step {shown.step}: {counted(len(shown.samples), 'sequences')}, {counted(shown.tokens, 'tokens')}, "
+        f"digest {shown.digest}"
     )
     for document in documents:
         where = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunFolder, load
 from stoker.console import print_json, print_result, progress_for
+from stoker.plural import counted
 
 
 def run(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, json: AsJson = False) -> None:
@@ -68,4 +69,4 @@ def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None
         )
     else:
         done = "trained" if outcome.trained_now else "already trained"
-        print_result(f"{done}: {outcome.steps:,} steps\ncheckpoint: {outcome.checkpoint}")
+        print_result(f"{done}: {counted(outcome.steps, 'steps')}\ncheckpoint: {outcome.checkpoint}")

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from stoker.durable_files import sha256_of_file
 from stoker.errors import StokerError
+from stoker.plural import counted
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -76,7 +77,9 @@ class TokenStore:
         for shard in self._shards:
             table = np.fromfile(shard.documents_path, dtype="<i8").reshape(-1, 2)
             if len(table) != shard.documents or table[:, 0].sum() != shard.tokens or (table < 0).any():
-                what = f"expected {shard.documents} documents of {shard.tokens} tokens in all"
+                what = (
+                    f"expected {counted(shard.documents, 'documents')} of {counted(shard.tokens, 'tokens')} in all"
+                )
                 raise DamagedCorpus(shard.documents_path, what, self._folder)
             tables.append(table)
         return np.concatenate(tables).astype(np.int64) if tables else np.empty((0, 2), np.int64)
@@ -235,6 +238,6 @@ def _check_file(path: Path, size: int | None, sha256: str, folder: Path, verify:
         raise DamagedCorpus(path, "missing", folder)
     found = path.stat().st_size
     if size is not None and found != size:
-        raise DamagedCorpus(path, f"{size} bytes expected, found {found}", folder)
+        raise DamagedCorpus(path, f"{counted(size, 'bytes')} expected, found {found}", folder)
     if verify and (digest := sha256_of_file(path)) != sha256:
         raise DamagedCorpus(path, f"its content has changed: SHA-256 {sha256} expected, found {digest}", folder)

@@ -40,6 +40,7 @@ from stoker.durable_files import (
     write_json,
 )
 from stoker.errors import BadInput, StokerError
+from stoker.plural import counted
 from stoker.progress import Progress, Silent
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
@@ -236,8 +237,8 @@ def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
         if weights[source["name"]] != 0 and found["tokens"] < needed:
             lost = ", ".join(_losses(corpus, source["name"]))
             short.append(
-                f"source `{source['name']}` has {found['tokens']:,} training tokens in "
-                f"{found['documents']:,} documents" + (f" ({lost})" if lost else "")
+                f"source `{source['name']}` has {counted(found['tokens'], 'training tokens')} in "
+                f"{counted(found['documents'], 'documents')}" + (f" ({lost})" if lost else "")
             )
     if short:
         raise BadInput(

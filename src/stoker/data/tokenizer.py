@@ -19,6 +19,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from stoker.data.text_pieces import LONGEST_PIECE, bounded_pieces, own_pre_tokenizer, pieces_for
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
+from stoker.plural import counted
 from stoker.recipe import Tokenizer
 from stoker.recipe.data import SMALLEST_VOCABULARY
 
@@ -59,7 +60,8 @@ def train_tokenizer(samples: Mapping[str, Iterable[str]], settings: Tokenizer, p
             )
         raise BadInput(
             f"tokenizer.vocabulary_size is {settings.vocabulary_size}, but the text "
-            f"({sum(used.values()):,} bytes used for training) supports only {supported} entries; {remedy}"
+            f"({counted(sum(used.values()), 'bytes')} used for training) supports only {supported} entries; "
+            + remedy
         )
     write_text(path, _with_post_processor(backend, settings))
     return used

@@ -8,6 +8,7 @@ from stoker.model import flops_per_token, parameter_count
 from stoker.planning.machine import Machine
 from stoker.planning.memory import MemoryBytes
 from stoker.planning.operations import DOCUMENTS_PER_SEQUENCE
+from stoker.plural import counted
 from stoker.recipe import Recipe
 
 _GIB = 2**30
@@ -23,18 +24,20 @@ def reasons_of(
     per_rank = layout.sequences_per_rank(global_batch_size)
     rates = machine.rates
     lines = [
-        f"{count.total:,} parameters, {count.matrix:,} of them in matrix products with every token",
+        f"{counted(count.total, 'parameters')}, {count.matrix:,} of them in matrix products with every token",
         f"{flops.full:,} FLOPs per token: {flops.matrix:,} in matrices and {flops.attention_full:,} in attention, "
         "as if nothing were masked",
-        f"{global_batch_size} sequences over {layout.data_parallel_size} ranks: {per_rank} each",
-        f"measured here with {machine.threads} threads: {rates.matmul_flops_per_second / 1e9:,.0f} GFLOP/s in "
-        f"large {training.precision} products, {rates.attention_flops_per_second / 1e9:,.0f} in attention, "
+        f"{counted(global_batch_size, 'sequences')} over {counted(layout.data_parallel_size, 'ranks')}: "
+        f"{per_rank} each",
+        f"measured here with {counted(machine.threads, 'threads')}: "
+        f"{rates.matmul_flops_per_second / 1e9:,.0f} GFLOP/s in large {training.precision} products, "
+        f"{rates.attention_flops_per_second / 1e9:,.0f} in attention, "
         f"{rates.copy_bytes_per_second / 1e9:,.1f} GB/s in copies",
     ]
     if layout.dp_shard > 1:
         lines.append(
-            f"parameters, gradients and optimizer state are sharded over {layout.dp_shard} ranks by rows, rounded "
-            "up; whole weights of a block are gathered while it computes"
+            f"parameters, gradients and optimizer state are sharded over {counted(layout.dp_shard, 'ranks')} by "
+            "rows, rounded up; whole weights of a block are gathered while it computes"
         )
     parts = memory.parameters + memory.gradients + memory.optimizer + memory.activations + memory.buffers
     if memory.total < parts:
@@ -67,8 +70,8 @@ def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | 
     ranks = recipe.layout.world_size
     if machine.device == "cpu" and machine.threads * machine.ranks_here(ranks) > machine.cores:
         lines.append(
-            f"{ranks} ranks with {machine.threads} threads each share {machine.cores} processor cores and slow "
-            "each other down"
+            f"{counted(ranks, 'ranks')} with {counted(machine.threads, 'threads')} each "
+            f"on {counted(machine.cores, 'processor cores')}: the threads slow each other down"
         )
     if machine.device == "cuda" and machine.peak_flops_per_second(recipe.training.precision) is None:
         lines.append(
@@ -89,16 +92,17 @@ def as_text(plan: dict[str, Any], layout: str) -> str:
     mfu = "" if plan["mfu"] is None else f", {plan['mfu']:.0%} of peak"
     lines = [
         f"machine   {plan['machine']}",
-        f"model     {plan['parameters']:,} parameters, sequences of {plan['sequence_length']:,} tokens",
+        f"model     {counted(plan['parameters'], 'parameters')}, sequences of "
+        f"{counted(plan['sequence_length'], 'tokens')}",
         f"layout    {layout}",
-        f"batch     {plan['global_batch_size']} sequences: micro-batches of {plan['micro_batch_size']}, "
-        f"accumulation {plan['accumulation']}",
+        f"batch     {counted(plan['global_batch_size'], 'sequences')}: micro-batches of "
+        f"{plan['micro_batch_size']}, accumulation {plan['accumulation']}",
         f"memory    {memory['total']:.2f} GiB per rank at most ({parts}); "
         f"{plan['available_memory_gib']:.1f} GiB free",
         f"step      {_duration(seconds['total'])} (forward and backward {_duration(seconds['compute'])}, "
         f"communication {_duration(seconds['dp'])}, optimizer {_duration(seconds['optimizer'])})",
         f"speed     {plan['tokens_per_second']:,.0f} tokens/s{mfu}",
-        f"in all    {plan['steps']:,} steps in {_duration(plan['total_hours'] * 3600)}",
+        f"in all    {counted(plan['steps'], 'steps')} in {_duration(plan['total_hours'] * 3600)}",
     ]
     lines += [f"reason    {line}" for line in plan["reasons"]]
     lines += [f"warning   {line}" for line in plan["warnings"]]

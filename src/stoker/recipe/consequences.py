@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stoker.errors import BadInput
+from stoker.plural import counted
 from stoker.recipe import Model
 from stoker.recipe.loading import LoadedRecipe
 from stoker.recipe.presets import PRESETS
@@ -25,10 +26,10 @@ class BatchSize:
     """Tokens in the global batch."""
 
     def __str__(self) -> str:
-        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
         return (
-            f"{self.sequences:,} sequences = {ranks} × {self.accumulation} accumulated × "
-            f"{self.micro_batch_size} at a time; {self.tokens:,} tokens a step"
+            f"{counted(self.sequences, 'sequences')} = {counted(self.ranks, 'ranks')} × "
+            f"{self.accumulation} accumulated × {self.micro_batch_size} at a time; "
+            f"{counted(self.tokens, 'tokens')} a step"
         )
 
 
@@ -68,7 +69,7 @@ class Consequences:
             since = f", from step {batch.from_step:,} on" if len(self.batches) > 1 else ""
             lines.append(f"batch       {batch}{since}")
         lines.append(
-            f"training    {self.steps:,} steps, {self.tokens:,} tokens: "
+            f"training    {counted(self.steps, 'steps')}, {self.tokens:,} tokens: "
             f"{self.tokens / self.parameters:.1f} per parameter"
         )
         return "\n".join(lines) + "\n"

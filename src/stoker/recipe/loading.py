@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.errors import BadInput
+from stoker.plural import counted
 from stoker.recipe import Recipe
 from stoker.recipe.fields import Place, dotted, leaves
 from stoker.recipe.files import missing_files
@@ -96,7 +97,9 @@ def _read(path: Path) -> str:
     try:
         size = path.stat().st_size
         if size > _LARGEST_RECIPE_BYTES:
-            raise BadInput(f"{path} is no recipe: it has {size:,} bytes, but a recipe is a small YAML file")
+            raise BadInput(
+                f"{path} is no recipe: it has {counted(size, 'bytes')}, but a recipe is a small YAML file"
+            )
         content = path.read_bytes()
     except FileNotFoundError:
         raise BadInput(f"there is no recipe at {path}{_near_files(path)}") from None
@@ -154,7 +157,7 @@ def _is_within(place: Place, value: Any) -> bool:
 
 
 def _listed(path: Path, mistakes: Sequence[Mistake]) -> str:
-    count = f"{len(mistakes)} mistakes" if len(mistakes) > 1 else "a mistake"
+    count = counted(len(mistakes), "mistakes") if len(mistakes) > 1 else "a mistake"
     ordered = sorted(mistakes, key=_line)
     return "\n".join([f"{path} has {count}:", *(f"  {mistake}" for mistake in ordered)])
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
+from stoker.plural import counted
 from stoker.recipe import Data, Model, Recipe, Training
 from stoker.recipe.derivation import Derivation, Derived, derive, read_amount
 from stoker.recipe.fields import field_type, section_for
@@ -195,9 +196,11 @@ def _kind(files: Sequence[Path]) -> Derived:
     if not files:
         return Derived("prose", "the folder is empty; prose, code or mathematics")
     if code > len(files) / 2:
-        return Derived("code", f"{code} of {len(files)} files are source code by their names")
+        return Derived("code", f"by their names source code: {code} of {counted(len(files), 'files')}")
     if mathematics > len(files) / 2:
-        return Derived("mathematics", f"{mathematics} of {len(files)} files are mathematics by their names")
+        return Derived(
+            "mathematics", f"by their names mathematics: {mathematics} of {counted(len(files), 'files')}"
+        )
     return Derived("prose", "by the files' names; also: code, mathematics")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from stoker.errors import StokerError
+from stoker.plural import counted
 from stoker.record.framing import read_frames
 from stoker.record.history import final_history, not_given_up, replayed
 from stoker.record.rows import SEQUENCE, columns_wanted, rows_of, table_of
@@ -180,7 +181,9 @@ class Record:
         live, segments = read_frames(folder / LIVE_FILE), list_segments(folder)
         gaps = []
         if live.dropped_bytes:
-            gaps.append(Gap("tail", rank, f"{live.dropped_bytes} bytes of an unfinished last row are left out"))
+            gaps.append(
+                Gap("tail", rank, f"{counted(live.dropped_bytes, 'bytes')} of an unfinished last row left out")
+            )
         sequences = [np.array([entry.sequence for entry in unsealed(live.entries, segments)], dtype=np.int64)]
         for segment in segments:
             try:

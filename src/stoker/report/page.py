@@ -16,6 +16,7 @@ from markupsafe import Markup
 from stoker import __version__
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
+from stoker.plural import counted
 from stoker.report import wording
 from stoker.report.charts import Payload
 from stoker.report.comparison import add_comparison_charts, comparison_rows, recipe_differences
@@ -71,6 +72,7 @@ def render(runs: Sequence[RunDirectory]) -> str:
         lstrip_blocks=True,
     )
     environment.globals["w"] = wording
+    environment.globals["counted"] = counted
     return environment.get_template("page.html").render(
         title=" · ".join(labels),
         runs=list(zip(labels, described, strict=True)),

@@ -19,6 +19,7 @@ from stoker.durable_files import remove_partials, write_bytes, write_json, write
 from stoker.errors import BadInput, Terminated
 from stoker.parallel.world import choose_device
 from stoker.planning import Plan, look_at_machine, make_plan, measure_machine, require_fits
+from stoker.plural import counted
 from stoker.progress import Progress, Task
 from stoker.recipe import Recipe
 from stoker.recipe.differences import require_compatible
@@ -175,8 +176,9 @@ def _shown(progress: Progress, job: Job, done: int) -> Iterator[Callable[[dict[s
     recipe = job.recipe
     accumulation = recipe.accumulation_at(1)
     progress.say(
-        f"global batch {recipe.training.batch_size_at(1)} sequences = {recipe.layout.data_parallel_size} ranks × "
-        f"{accumulation} accumulated micro-batches of {recipe.micro_batch_size_at(1)} ({recipe.layout})"
+        f"global batch {counted(recipe.training.batch_size_at(1), 'sequences')} = "
+        f"{counted(recipe.layout.data_parallel_size, 'ranks')} × "
+        f"{counted(accumulation, 'accumulated micro-batches')} of {recipe.micro_batch_size_at(1)} ({recipe.layout})"
     )
     with progress.task("train", recipe.training.steps, "steps") as task:
         task.advance(done)

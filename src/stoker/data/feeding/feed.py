@@ -17,6 +17,7 @@ from stoker.data.feeding.prefetch import Prefetch
 from stoker.data.feeding.sample_index import Integers, SampleIndex
 from stoker.errors import BadInput
 from stoker.layout import Layout
+from stoker.plural import counted
 from stoker.recipe import Recipe
 
 _STEPS_AHEAD = 2
@@ -169,8 +170,9 @@ def _weights(corpus: Corpus, recipe: Recipe) -> list[float]:
         weight = given.get(name, 0.0)
         if weight != 0 and tokens < L:
             raise BadInput(
-                f"source {name!r} has {tokens} training tokens, fewer than one sequence of {L}: give it more "
-                "text, lower training.sequence_length, set its weight to 0 or remove it from the recipe"
+                f"source {name!r} has {counted(tokens, 'training tokens')}, fewer than one sequence of {L}: "
+                "give it more text, lower training.sequence_length, set its weight to 0 or remove "
+                "it from the recipe"
             )
         weights.append(tokens if weight is None else weight)
     return weights
