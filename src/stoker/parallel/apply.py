@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import nn
 
 from stoker.layout.ranks import expert_sizes
-from stoker.model import Decoder, TokenLosses
+from stoker.model import Decoder
 from stoker.parallel.compilation import compile_block
+from stoker.parallel.context_parallel import SequenceSplit, context_parallel
+from stoker.parallel.expert_parallel import SequencesOverRanks, expert_parallel
 from stoker.parallel.gradients import Gradients
+from stoker.parallel.parallel_model import LocalInputs, ParallelModel, Stage
+from stoker.parallel.pipeline import Pipeline, stage_to_rank, stages_of_rank
 from stoker.parallel.placement import Held, hold, initialise_part
 from stoker.parallel.replicate import PartialGradients, SummedGradients
-from stoker.parallel.shard import Sharding, shard
-from stoker.parallel.tensor_parallel import tensor_parallel
+from stoker.parallel.shard import shard
+from stoker.parallel.tensor_parallel import TokensOfRank, tensor_parallel
 from stoker.parallel.world import World
-
-Context = Callable[[], AbstractContextManager[object]]
-
-
-class Inputs(NamedTuple):
-    """What a forward pass reads: whole sequences, the same on all ranks that work on them together."""
-
-    tokens: Tensor
-    """int64 [B, L]"""
-    targets: Tensor
-    """int64 [B, L]; -100 counts for nothing."""
-    positions: Tensor
-    """int64 [B, L]"""
-    documents: Tensor | None
-    """int [B, L]; None: no document is kept apart."""
-    samples: Tensor
-    """int64 [B]"""
 
 
 @dataclass(frozen=True)
@@ -47,145 +33,132 @@ class Settings:
     """Type gradients are summed in; by default their own."""
     seed: int = 0
     """Of the initial values, when the model has none yet."""
+    offload_stages: bool = False
+    """Let what pipeline stages keep for backward rest in host memory."""
 
 
-@dataclass
-class ParallelModel:
-    """This rank's part of a model laid out over ranks."""
-
-    part: Decoder
-    held: list[Held]
-    world: World
-    gradients: Gradients
-    _summed: SummedGradients
-    _partial: PartialGradients
-    _sharding: Sharding | None
-
-    def forward_backward(
-        self,
-        batches: Sequence[Inputs],
-        *,
-        step: int,
-        seed: int,
-        loss_scale: float,
-        autocast: Context = nullcontext,
-        phase: Callable[[str], AbstractContextManager[object]] = lambda name: nullcontext(),
-    ) -> list[Tensor]:
-        """Gradients of the sum of the micro-batches' losses times `loss_scale`, complete on every rank.
-
-        Returns for each micro-batch float64 [B]: the sum of each sample's cross-entropy over the tokens this
-        rank answers for. Summed over all ranks they are those of all tokens. Collective. `phase` is entered
-        around what is named `forward`, `backward` and `communication`.
-        """
-        sums = []
-        for index, batch in enumerate(batches):
-            last = index == len(batches) - 1
-            if self._sharding is not None:
-                self._sharding.begin_pass(last)
-            with phase("forward"), autocast():
-                losses = self.losses(batch, step=step, seed=seed, loss_scale=loss_scale)
-            with phase("backward"), self._summed.during(last):
-                losses.loss_sum.backward()  # type: ignore[no-untyped-call]
-            sums.append(self._own_sums(losses))
-        with phase("communication"):
-            self._summed.finish()
-            self._partial.finish()
-        return sums
-
-    def losses(self, batch: Inputs, *, step: int = 0, seed: int = 0, loss_scale: float = 1.0) -> TokenLosses:
-        """The forward pass of one micro-batch. Collective."""
-        losses = self.part(
-            batch.tokens,
-            batch.targets,
-            positions=batch.positions,
-            documents=batch.documents,
-            samples=batch.samples,
-            step=step,
-            seed=seed,
-            loss_scale=loss_scale,
-        )
-        assert isinstance(losses, TokenLosses)
-        return losses
-
-    @torch.no_grad()
-    def evaluate(self, batch: Inputs) -> Tensor:
-        """float64 [B]: each sample's summed cross-entropy over the tokens this rank answers for. Collective."""
-        sums = self._own_sums(self.losses(batch))
-        self._free()
-        return sums
-
-    @torch.no_grad()
-    def last_logits(self, tokens: Tensor) -> Tensor:
-        """Logits [B, V] of the token after `tokens` [B, L], on every rank. Collective."""
-        logits = self.part(tokens, last_only=True)
-        assert isinstance(logits, Tensor)
-        self._free()
-        # Drawing from them must not come out differently on any rank.
-        logits = logits[:, -1].contiguous()
-        return self.world.sum(logits if self.world.is_first else torch.zeros_like(logits))
-
-    @property
-    def counts(self) -> bool:
-        """Whether this rank is the one that counts what there is in its part of the batch."""
-        at = self.world.coordinate
-        return at.tp == at.cp == at.pp == 0
-
-    @property
-    def answers(self) -> bool:
-        """Whether this rank is the one of its tensor-parallel group that answers for their tokens."""
-        return self.world.coordinate.tp == 0
-
-    def train(self, mode: bool = True) -> None:
-        """Switch dropout and LayerDrop on or off."""
-        self.part.train(mode)
-
-    def _free(self) -> None:
-        """Let go of weights gathered by a forward pass that no backward pass follows."""
-        if self._sharding is not None:
-            self._sharding.free()
-
-    def _own_sums(self, losses: TokenLosses) -> Tensor:
-        sums = losses.token_losses.sum(dim=1, dtype=torch.float64)
-        return sums if self.answers else torch.zeros_like(sums)
+_DEFAULT = Settings()
 
 
-def apply(model: Decoder, world: World, settings: Settings = Settings()) -> ParallelModel:
-    """Lay `model` out as `world.layout` says, in place. Parameters keep their names.
+def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> ParallelModel:
+    """Lay `model` out as `world.layout` says. Parameters keep their names.
 
     `model` has its values already, the same on every rank, or is on `meta` and gets its initial values now:
-    no rank ever holds more than its own part.
+    then no rank ever holds more than its own part. It is taken apart, and not to be used any more.
     """
-    names = [name for name, _ in model.named_parameters()]
-    layout = world.layout
-    held = hold(model)
-    tensor_parallel(model, held, world)
-    blocks = list(model.blocks.values())
-    if settings.compile_blocks:
-        for block in blocks:
-            compile_block(block)
-    sharding = shard(model, blocks, world, settings.reduce)
-    ours = list(held.values())
-    if next(model.parameters()).is_meta:
-        model.to_empty(device=world.device)
-        for one in ours:
-            initialise_part(one, model.config, settings.seed)
+    layout, names = world.layout, [name for name, _ in model.named_parameters()]
+    split = None
+    stages: dict[int, Stage] = {}
+    parts = {0: model} if layout.pp == 1 else stages_of_rank(model, layout, world.rank)
+    for number, part in parts.items():
+        held = hold(part)
+        expert_parallel(part, held, world)
+        tensor_parallel(part, held, world)
+        cp = world.along("cp")
+        if cp is not None:
+            split = context_parallel(part, cp, layout.cp_method)
+        _let_routers_see(part, split, world)
+        if settings.compile_blocks:
+            for block in _blocks(part):
+                compile_block(block)
+        stages[number] = Stage(part, held, shard(part, _blocks(part), world, settings.reduce))
+    ours = [one for stage in stages.values() for one in stage.held.values()]
+    for stage in stages.values():
+        _materialise(stage, world.device, settings.seed)
     for one in ours:
         one.copies = expert_sizes(layout).replicate if one.placement.expert else layout.replicate_size
+    twins = _share_embedding(stages, world)
+    parameters = [one for one in ours if isinstance(one.tensor, nn.Parameter)]
     return ParallelModel(
-        part=model,
+        stages=stages,
         held=ours,
         world=world,
-        gradients=Gradients(names, ours, world),
-        _summed=_summed(ours, world, settings),
-        _partial=PartialGradients((one.parameter, group) for one in ours for group in one.placement.partial),
-        _sharding=sharding,
+        config=model.config,
+        gradients=Gradients(names, parameters, world),
+        split=split,
+        pipeline=_pipeline(stages, model, split, world, settings),
+        summed=_summed(parameters, world, settings),
+        partial=PartialGradients(
+            [(one.parameter, group) for one in parameters for group in one.placement.partial], twins
+        ),
     )
 
 
-def _summed(held: list[Held], world: World, settings: Settings) -> SummedGradients:
+def _blocks(part: Decoder) -> list[nn.Module]:
+    return [*part.blocks.values(), *(module.get_submodule("block") for module in part.mtp.values())]
+
+
+def _let_routers_see(part: Decoder, split: SequenceSplit | None, world: World) -> None:
+    """Tell routers where the tokens of their sequences are."""
+    tp, gathered = world.layout.tp, world.layout.expert_tp
+    stream = part.stream if tp > 1 and not gathered else None
+    group = world.along("cp") if gathered else world.along("cp", "tp")
+    if split is None and tp == 1:
+        return
+    for mixture in part.mixtures().values():
+        mixture.sequences = SequencesOverRanks(split, stream, group, alike=tp if gathered else 1)
+
+
+def _materialise(stage: Stage, device: torch.device, seed: int) -> None:
+    if not next(stage.part.parameters()).is_meta:
+        return
+    stage.part.to_empty(device=device)
+    for one in stage.held.values():
+        if isinstance(one.tensor, nn.Parameter):
+            initialise_part(one, stage.part.config, seed)
+        else:
+            one.tensor.zero_()
+
+
+def _share_embedding(stages: dict[int, Stage], world: World) -> list[tuple[Held, Held]]:
+    """The embedding that the last stage reads too is one parameter in two places, whose gradients add up.
+
+    Where both stages are on this rank they are returned as a pair.
+    """
+    name = "embedding.weight"
+    owners = stage_to_rank(world.layout)
+    at_ends = [stages[number].held.get(name) for number in (0, len(owners) - 1) if number in stages]
+    here = [one for one in at_ends if one is not None]
+    config = next(iter(stages.values())).part.config
+    if len(owners) == 1 or not (config.tie_embeddings or config.mtp_depth):
+        return []
+    if owners[0] == owners[-1]:
+        for one in here:
+            one.copies *= 2
+        return [(here[0], here[1])] if here else []
+    if here:
+        layout, own = world.layout, world.coordinate
+        of_stage = layout.world_size // layout.pp
+        within = world.rank - own.pp * of_stage
+        here[0].shared_by(
+            world.group(tuple(sorted(owner * of_stage + within for owner in (owners[0], owners[-1]))))
+        )
+    return []
+
+
+def _pipeline(
+    stages: dict[int, Stage], model: Decoder, split: SequenceSplit | None, world: World, settings: Settings
+) -> Pipeline[LocalInputs] | None:
+    if world.layout.pp == 1:
+        return None
+    part = next(iter(stages.values())).part
+    dtype = next(part.parameters()).dtype
+
+    def stream_shape(batch: LocalInputs) -> tuple[int, ...]:
+        B, L = batch.tokens.shape
+        if isinstance(part.stream, TokensOfRank):
+            L = part.stream.own_length(L)
+        return B, L, model.config.hidden_size
+
+    parts = {number: stage.part for number, stage in stages.items()}
+    return Pipeline(parts, world.layout, world, stream_shape, dtype, offload=settings.offload_stages)
+
+
+def _summed(held: Iterable[Held], world: World, settings: Settings) -> SummedGradients:
     """Sums over ranks that see other tokens, of what FSDP does not sum."""
+    held = list(held)
     dense = world.replicas if world.sharding_mesh() is None else None
-    experts = None
+    experts: dist.ProcessGroup | None = None
     if any(one.placement.expert for one in held) and world.sharding_mesh(experts=True) is None:
         experts = world.among_experts("replicate")
     pairs = []

@@ -135,9 +135,9 @@ class Held:
 
 
 def hold(model: nn.Module) -> dict[str, Held]:
-    """Every parameter of `model`, whole, by name."""
+    """Every parameter of `model` and every buffer that belongs to its state, whole, by name."""
     held = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in model.state_dict(keep_vars=True).items():
         path, _, attribute = name.rpartition(".")
         held[name] = Held(name, model.get_submodule(path), attribute, whole(parameter))
     return held

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from stoker.parallel.placement import local
+from stoker.parallel.placement import Held, local
 
 Summed = tuple[nn.Parameter, dist.ProcessGroup]
 """A parameter, and the ranks that have parts of its gradient."""
@@ -101,11 +101,16 @@ class SummedGradients:
 class PartialGradients:
     """Sums, once a step, the gradients of parameters that ranks of one copy of the model hold in common."""
 
-    def __init__(self, parameters: Iterable[Summed]) -> None:
+    def __init__(self, parameters: Iterable[Summed], twins: Iterable[tuple[Held, Held]] = ()) -> None:
+        """`twins` are two places on this rank of one parameter."""
         self._buckets = list(_buckets(list(parameters), float("inf"), None))
+        self._twins = [(one.parameter, other.parameter) for one, other in twins]
 
     def finish(self) -> None:
         """Sum, after all other sums. Collective, once a step."""
+        for one, other in self._twins:
+            total = _gradient(one).add_(_gradient(other))
+            _gradient(other).copy_(total)
         for bucket in self._buckets:  # one after another: a parameter may be in several
             bucket.start()
             bucket.finish()

@@ -22,6 +22,7 @@ from stoker.model import Decoder
 from stoker.model.attention import Attention
 from stoker.model.decoder import Block, Stream
 from stoker.model.loss import Vocabulary
+from stoker.model.mixture_of_experts import MixtureOfExperts
 from stoker.parallel.collectives import all_reduce, cut, gather, sum_and_cut, sum_both_ways
 from stoker.parallel.placement import Held
 from stoker.parallel.world import World
@@ -35,13 +36,18 @@ def tensor_parallel(decoder: Decoder, held: dict[str, Held], world: World) -> No
     cutting = _Cutting(held, group)
     decoder.stream = stream = TokensOfRank(group)
     _cut_vocabulary(decoder, cutting)
-    for layer, block in decoder.blocks.items():
-        assert isinstance(block, Block)
-        _cut_attention(block.attention, f"blocks.{layer}.attention", cutting, stream, world)
-        _cut_feed_forward(block.feed_forward, f"blocks.{layer}.feed_forward", cutting, stream)
+    for name, block in decoder.named_modules():
+        if not isinstance(block, Block):
+            continue
+        _cut_attention(block.attention, f"{name}.attention", cutting, stream, world)
+        if isinstance(block.feed_forward, MixtureOfExperts):
+            _cut_mixture(block.feed_forward, f"{name}.feed_forward", cutting, stream, world.layout.expert_tp)
+        else:
+            _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", cutting, stream)
     _cut_alibi(decoder, world)
     for parameter in held.values():
-        if not any(one.group is group for one in parameter.placement.cuts):
+        placement = parameter.placement
+        if not placement.expert and not any(one.group is group for one in placement.cuts):
             parameter.shared_by(group)
 
 
@@ -58,6 +64,15 @@ class TokensOfRank(Stream):
     def whole(self, x: Tensor, dim: int) -> Tensor:
         """All tokens along `dim`, of an `x` that holds the stream's."""
         return gather(x, dim, self.length, self.group)
+
+    def own_length(self, length: int) -> int:
+        """How many of `length` tokens are the stream's."""
+        first, last = chunk(length, self.group.size(), self.group.rank())
+        return last - first
+
+    def sum_last(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """A hook of modules whose outputs are to be summed, of which each rank keeps its own tokens."""
+        return sum_and_cut(output, 1, self.group)
 
     def gather_first(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A pre-hook of modules that work on the tokens of all ranks."""
@@ -109,18 +124,25 @@ class RowsOfEmbedding(nn.Module):
 class RowParallelLinear(nn.Module):
     """A linear layer whose input columns are divided: sums the ranks' outputs, each keeps its own tokens.
 
-    The bias is added once, to the sum.
+    The bias is added once: to the sum or, where the sum is made elsewhere, by the first rank.
     """
 
-    def __init__(self, linear: nn.Linear, group: dist.ProcessGroup) -> None:
+    def __init__(self, linear: nn.Linear, group: dist.ProcessGroup, summed: bool = True) -> None:
         super().__init__()
         self.weight, self.bias = linear.weight, linear.bias
-        self.group = group
+        self.group, self.summed = group, summed
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, L, columns of this rank] to [B, L / tp, D]."""
-        y = sum_and_cut(F.linear(x, self.weight), 1, self.group)
-        return y if self.bias is None else y + self.bias.to(y.dtype)
+        """[B, L, columns of this rank] to [B, L / tp, D]; to [B, L, D] where not `summed`."""
+        return self.finished(F.linear(x, self.weight))
+
+    def finished(self, y: Tensor) -> Tensor:
+        """What becomes of this rank's product."""
+        if self.summed:
+            y = sum_and_cut(y, 1, self.group)
+        if self.bias is None or not (self.summed or self.group.rank() == 0):
+            return y
+        return y + self.bias.to(y.dtype)
 
 
 class NormOverRanks(nn.Module):
@@ -152,9 +174,9 @@ class _Cutting:
             self.held[f"{name}.bias"].cut(0, bounds, self.group)
         linear.out_features, linear.in_features = linear.weight.shape
 
-    def rows_of(self, name: str, linear: nn.Linear) -> RowParallelLinear:
+    def rows_of(self, name: str, linear: nn.Linear, summed: bool = True) -> RowParallelLinear:
         """`linear`, whose columns are cut already, as a layer that sums over ranks."""
-        parallel = RowParallelLinear(linear, self.group)
+        parallel = RowParallelLinear(linear, self.group, summed)
         for attribute in ("weight", "bias"):
             if f"{name}.{attribute}" in self.held:
                 self.held[f"{name}.{attribute}"].module = parallel
@@ -204,7 +226,10 @@ def _cut_attention(attention: Attention, name: str, cutting: _Cutting, stream: T
     attention.register_forward_pre_hook(stream.gather_first)
 
 
-def _cut_feed_forward(feed_forward: nn.Module, name: str, cutting: _Cutting, stream: TokensOfRank) -> None:
+def _cut_feed_forward(
+    feed_forward: nn.Module, name: str, cutting: _Cutting, stream: TokensOfRank, inside: bool = False
+) -> None:
+    """`inside` says that what it stands in gathers the tokens and sums the outputs."""
     down = feed_forward.down
     assert isinstance(down, nn.Linear)
     bounds = chunk(down.in_features, cutting.group.size(), cutting.group.rank())
@@ -212,8 +237,24 @@ def _cut_feed_forward(feed_forward: nn.Module, name: str, cutting: _Cutting, str
         if isinstance(linear := getattr(feed_forward, part, None), nn.Linear):
             cutting.linear(f"{name}.{part}", linear, 0, bounds)
     cutting.linear(f"{name}.down", down, 1, bounds)
-    feed_forward.down = cutting.rows_of(f"{name}.down", down)
-    feed_forward.register_forward_pre_hook(stream.gather_first)
+    feed_forward.down = cutting.rows_of(f"{name}.down", down, summed=not inside)
+    if not inside:
+        feed_forward.register_forward_pre_hook(stream.gather_first)
+
+
+def _cut_mixture(
+    mixture: MixtureOfExperts, name: str, cutting: _Cutting, stream: TokensOfRank, each_expert: bool
+) -> None:
+    """Cut `each_expert`, and then work on the tokens of all ranks; otherwise experts are whole, and each rank
+    sends them its own tokens."""
+    if each_expert:
+        for part, dim in (("gate", 1), ("up", 1), ("down", 2)):
+            held = cutting.held[f"{name}.experts.{part}"]
+            held.cut(dim, chunk(held.shape[dim], cutting.group.size(), cutting.group.rank()), cutting.group)
+        mixture.register_forward_pre_hook(stream.gather_first)
+        mixture.register_forward_hook(stream.sum_last)
+    if mixture.shared is not None:
+        _cut_feed_forward(mixture.shared, f"{name}.shared", cutting, stream, inside=each_expert)
 
 
 def _cut_alibi(decoder: Decoder, world: World) -> None:

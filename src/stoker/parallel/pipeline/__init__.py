@@ -6,6 +6,6 @@ activations rest in host memory.
 """
 
 from stoker.parallel.pipeline.executor import Executed, Pipeline
-from stoker.parallel.pipeline.split import stage_layers, stages_of_rank
+from stoker.parallel.pipeline.split import stage_layers, stage_to_rank, stages_of_rank
 
-__all__ = ["Executed", "Pipeline", "stage_layers", "stages_of_rank"]
+__all__ = ["Executed", "Pipeline", "stage_layers", "stage_to_rank", "stages_of_rank"]

@@ -88,6 +88,11 @@ class Pipeline(Generic[Batch]):
         self.most_held = 0
         """In the last step: the most passes (a stage, a micro-batch) whose backward was not done, at a time."""
 
+    @property
+    def splits(self) -> bool:
+        """Whether backward passes leave weight gradients for later."""
+        return self.program(1).splits
+
     def program(self, micro_batches: int) -> Program:
         """What this rank does in a step of so many micro-batches."""
         if micro_batches not in self._programs:

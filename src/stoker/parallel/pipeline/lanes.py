@@ -24,25 +24,36 @@ _FIRST_TAG = 7100
 _MOST_SENDS = 2
 """Sends of a lane that may be under way: one that arrives, and one that waits for its receive."""
 
-_Colour = tuple[Payload, bool, int]
+Colour = tuple[Payload, bool, int]
 
 
 class Lanes:
     """What this rank sends and receives. Ranks are places along `pp`, as in a schedule."""
 
     def __init__(self, world: World, stage_to_rank: Sequence[int]) -> None:
-        """Collective over the ranks of the pipeline."""
+        """Collective over all ranks of the world."""
         self._device, self.at = world.device, world.coordinate.pp
         self._ranks = along(world.layout, world.rank, "pp")
         group = world.along("pp")
         assert group is not None, "a pipeline of one rank has nobody to send to"
-        self._group, self._groups = group, dict[_Colour, dist.ProcessGroup]()
+        self._group, self._groups = group, dict[Colour, dist.ProcessGroup]()
         if dist.get_backend(group) == dist.Backend.NCCL:
-            for colour in sorted({_colour(lane) for lane in _lanes(stage_to_rank)}):
-                self._groups[colour] = dist.new_group(
-                    list(self._ranks), timeout=world.timeout, use_local_synchronization=True
-                )
+            self._groups = groups_by_colour(world, stage_to_rank)
         self._sends: dict[Lane, deque[tuple[dist.Work, Tensor]]] = {}
+        if self._groups:
+            self.meet(stage_to_rank)
+
+    def meet(self, stage_to_rank: Sequence[int]) -> None:
+        """Use every lane once, in one order on all ranks.
+
+        At the first use of a communicator NCCL waits for the other rank, which in a step may be waiting for this one.
+        """
+        for lane in sorted(lanes_of(stage_to_rank)):
+            if lane.source == self.at:
+                self.send(lane, torch.zeros(1, device=self._device))
+                self.finish()
+            elif lane.destination == self.at:
+                self.receive(lane, (1,), torch.float32).wait()
 
     def send(self, lane: Lane, tensor: Tensor) -> None:
         """Send `tensor`, which must not be changed from now on."""
@@ -71,7 +82,7 @@ class Lanes:
                 sends.popleft()[0].wait()
 
     def _way(self, lane: Lane) -> tuple[dist.ProcessGroup, int]:
-        return self._groups.get(_colour(lane), self._group), _FIRST_TAG + lane.payload
+        return self._groups.get(colour_of(lane), self._group), _FIRST_TAG + lane.payload
 
 
 class Arrival:
@@ -110,14 +121,33 @@ class Inbox:
             self._posted.append((message, self._receive(message)))
 
 
-def _lanes(stage_to_rank: Sequence[int]) -> Iterable[Lane]:
+def lanes_of(stage_to_rank: Sequence[int]) -> set[Lane]:
+    """The lanes that stages on these ranks need."""
+    found = set()
     for source, destination in pairwise(stage_to_rank):
         if source != destination:
-            yield Lane(source, destination, Payload.ACTIVATION)
-            yield Lane(destination, source, Payload.GRADIENT)
+            found.add(Lane(source, destination, Payload.ACTIVATION))
+            found.add(Lane(destination, source, Payload.GRADIENT))
+    return found
 
 
-def _colour(lane: Lane) -> _Colour:
+def groups_by_colour(world: World, stage_to_rank: Sequence[int]) -> dict[Colour, dist.ProcessGroup]:
+    """A group of this rank's pipeline for each colour of its lanes.
+
+    Every rank takes part in making all pipelines' groups: NCCL makes a communicator by splitting the world's.
+    """
+    found = {}
+    layout = world.layout
+    pipelines = sorted({along(layout, rank, "pp") for rank in range(layout.world_size)})
+    for colour in sorted({colour_of(lane) for lane in lanes_of(stage_to_rank)}):
+        for ranks in pipelines:
+            group = dist.new_group(list(ranks), timeout=world.timeout)
+            if world.rank in ranks:
+                found[colour] = group
+    return found
+
+
+def colour_of(lane: Lane) -> Colour:
     """Lanes of one colour have no rank in common, so that they can share a group.
 
     Stages that follow one another are on neighbouring ranks: one rank's sends and receives in one

@@ -104,4 +104,5 @@ def orthogonalise(matrix: Tensor, steps: int) -> Tensor:
         polynomial = b * gram + c * (gram @ gram)
         x = a * x + polynomial @ x
     x = x.mT if tall else x
-    return x.to(wide).contiguous()
+    result: Tensor = x.to(wide).contiguous()
+    return result
