@@ -46,7 +46,7 @@ class Lanes:
     def meet(self, stage_to_rank: Sequence[int]) -> None:
         """Use every lane once, in one order on all ranks.
 
-        At the first use of a communicator NCCL waits for the other rank, which in a step may be waiting for this one.
+        At the first use of a communicator NCCL waits for the other rank, which in a step may wait for this one.
         """
         for lane in sorted(lanes_of(stage_to_rank)):
             if lane.source == self.at:
