@@ -68,7 +68,7 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
     for one in ours:
         one.copies = expert_sizes(layout).replicate if one.placement.expert else layout.replicate_size
     twins = _share_embedding(stages, world)
-    parameters = [one for one in ours if isinstance(one.tensor, nn.Parameter)]
+    parameters = [one for one in ours if one.is_parameter]
     return ParallelModel(
         stages=stages,
         held=ours,
@@ -104,7 +104,7 @@ def _materialise(stage: Stage, device: torch.device, seed: int) -> None:
         return
     stage.part.to_empty(device=device)
     for one in stage.held.values():
-        if isinstance(one.tensor, nn.Parameter):
+        if one.is_parameter:
             initialise_part(one, stage.part.config, seed)
         else:
             one.tensor.zero_()

@@ -111,6 +111,11 @@ class Held:
         return found
 
     @property
+    def is_parameter(self) -> bool:
+        """Whether it is trained by gradients; a buffer is not."""
+        return isinstance(self.tensor, nn.Parameter)
+
+    @property
     def parameter(self) -> nn.Parameter:
         """The parameter as it is now."""
         found = self.tensor

@@ -21,6 +21,7 @@ from stoker.layout.shares import Bounds, chunk
 from stoker.model import Decoder
 from stoker.model.attention import Attention
 from stoker.model.decoder import Block, Stream
+from stoker.model.latent_attention import LatentAttention
 from stoker.model.loss import Vocabulary
 from stoker.model.mixture_of_experts import MixtureOfExperts
 from stoker.parallel.collectives import all_reduce, cut, gather, sum_and_cut, sum_both_ways
@@ -39,7 +40,10 @@ def tensor_parallel(decoder: Decoder, held: dict[str, Held], world: World) -> No
     for name, block in decoder.named_modules():
         if not isinstance(block, Block):
             continue
-        _cut_attention(block.attention, f"{name}.attention", cutting, stream, world)
+        if isinstance(block.attention, LatentAttention):
+            _cut_latent_attention(block.attention, f"{name}.attention", cutting, stream)
+        else:
+            _cut_attention(block.attention, f"{name}.attention", cutting, stream, world)
         if isinstance(block.feed_forward, MixtureOfExperts):
             _cut_mixture(block.feed_forward, f"{name}.feed_forward", cutting, stream, world.layout.expert_tp)
         else:
@@ -220,6 +224,22 @@ def _cut_attention(attention: Attention, name: str, cutting: _Cutting, stream: T
             if f"{prefix}.{attribute}" in cutting.held:
                 cutting.held[f"{prefix}.{attribute}"].shared_by(world.group(holders), repeated=True)
     attention.heads, attention.kv_heads = (last - first for first, last in (share.queries, share.key_values))
+    if attention.heads == 0:
+        attention.attend = _attend_without_heads
+    attention.output = cutting.rows_of(f"{name}.output", attention.output)  # type: ignore[assignment]
+    attention.register_forward_pre_hook(stream.gather_first)
+
+
+def _cut_latent_attention(attention: LatentAttention, name: str, cutting: _Cutting, stream: TokensOfRank) -> None:
+    """Heads are divided; every rank computes the latents of all tokens, whose gradients are then partial."""
+    bounds = chunk(attention.heads, cutting.group.size(), cutting.group.rank())
+    query = "query_up" if attention.has_query_latent else "query"
+    query_size = attention.nope_size + attention.rope_size
+    cutting.linear(f"{name}.{query}", getattr(attention, query), 0, _scaled(bounds, query_size))
+    kv_size = attention.nope_size + attention.value_size
+    cutting.linear(f"{name}.kv_up", attention.kv_up, 0, _scaled(bounds, kv_size))
+    cutting.linear(f"{name}.output", attention.output, 1, _scaled(bounds, attention.value_size))
+    attention.heads = bounds[1] - bounds[0]
     if attention.heads == 0:
         attention.attend = _attend_without_heads
     attention.output = cutting.rows_of(f"{name}.output", attention.output)  # type: ignore[assignment]

@@ -31,8 +31,8 @@ def ulysses_attention(
     q, k, v = _whole_sequence((q_BLHK, k_BLGK, v_BLGV), mask.length, shares, group)
     first, last = shares[group.rank()].queries
     mask = mask._replace(slopes=None if mask.slopes is None else mask.slopes[first:last])
-    plain = softcap is None and mask.starts is None and mask.window is None and mask.slopes is None
-    if q.numel() and (plain or mask.blocks is not None):
+    special = mask.starts is not None or mask.window is not None or mask.slopes is not None or softcap is not None
+    if q.numel() and (mask.blocks is not None or not (special or q.device.type == "cpu")):
         mixed = attend(q, k, v, mask.blocks, softcap)
     else:
         mixed = attend_to_all(q, k, v, [(0, mask.length)], mask, softcap)

@@ -27,6 +27,7 @@ def build_optimizer(held: Sequence[Held], training: Training) -> torch.optim.Opt
     tied head is an embedding) unless `decay_all_parameters`. Each param group keeps its learning rate
     before the schedule as `base_learning_rate`; see `set_learning_rate`.
     """
+    held = [one for one in held if one.is_parameter]
     _require_dtype(held, training)
     settings = training.optimizer
     by_parameter: dict[Tensor, Held] = {one.parameter: one for one in held}
