@@ -13,6 +13,7 @@ from stoker.recipe import Model
 VOCABULARY, LENGTH = 23, 16
 
 _BASE: dict[str, Any] = {"hidden_size": 12, "layers": 2, "heads": 3, "ffn_hidden_size": 20}
+_LATENT = {"kv_rank": 5, "query_rank": 7, "nope_head_size": 4, "rope_head_size": 2, "value_head_size": 3}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {},
     "grouped": {"heads": 6, "kv_heads": 2, "head_size": 4},
@@ -34,7 +35,55 @@ SHAPES: dict[str, dict[str, Any]] = {
     "window": {"sliding_window": 5, "attention_bias": True, "ffn_bias": True},
     "window-softcap": {"sliding_window": 3, "attention_softcap": 1.0, "kv_heads": 1},
     "alibi-softcap": {"position": "alibi", "attention_softcap": 1.0, "activation": "gelu"},
+    "switch": {"moe": {"experts": 4, "experts_per_token": 1, "auxiliary_loss": 0.01}},
+    "mixtral": {
+        "activation": "geglu",
+        "moe": {"experts": 5, "experts_per_token": 2, "normalise_weights": True, "z_loss": 0.001},
+    },
+    "deepseek-v3": {
+        "moe": {
+            "experts": 8,
+            "experts_per_token": 3,
+            "expert_ffn_hidden_size": 6,
+            "shared_experts": 2,
+            "first_dense_layers": 1,
+            "gate": "sigmoid",
+            "normalise_weights": True,
+            "weight_scale": 2.5,
+            "groups": 4,
+            "groups_per_token": 2,
+            "auxiliary_loss": 0.02,
+            "bias_update_rate": 0.1,
+        },
+    },
+    "deepseek-v2": {
+        "moe": {
+            "experts": 6,
+            "experts_per_token": 2,
+            "shared_experts": 1,
+            "groups": 3,
+            "groups_per_token": 2,
+            "group_score": "best",
+            "auxiliary_loss": 0.01,
+        },
+        "tie_embeddings": True,
+    },
+    "latent": {"latent_attention": _LATENT},
+    "latent-direct": {
+        "latent_attention": {**_LATENT, "query_rank": None, "value_head_size": 6},
+        "attention_output_bias": True,
+    },
+    "latent-window": {"latent_attention": _LATENT, "sliding_window": 5, "norm_position": "both"},
+    "latent-softcap": {"latent_attention": _LATENT, "attention_softcap": 1.5, "norm": "layer"},
+    "mtp": {"mtp_depth": 2, "norm_position": "both"},
+    "mtp-tied": {"mtp_depth": 1, "tie_embeddings": True, "norm": "layer", "logit_softcap": 2.0},
+    "mtp-experts": {
+        "mtp_depth": 1,
+        "moe": {"experts": 4, "experts_per_token": 2, "first_dense_layers": 1, "auxiliary_loss": 0.02},
+    },
 }
+WITH_EXPERTS = [name for name, shape in SHAPES.items() if "moe" in shape]
+DENSE = [name for name in SHAPES if name not in WITH_EXPERTS]
 
 
 def config_of(name: str, **changes: Any) -> Model:
@@ -50,6 +99,8 @@ def model_of(config: Model, dtype: torch.dtype = torch.float64, seed: int = 0, l
         for parameter in model.parameters():
             drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.copy_(1 + 0.3 * drawn if parameter.dim() == 1 else 0.5 * drawn)
+        for buffer in model.buffers():
+            buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator, dtype=torch.float64))
     return model
 
 

@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from stoker.model import attention
 from stoker.model.masks import MaskRule, PackedDocuments, block_mask, dense_mask
-from tests.model.shapes import LENGTH, SHAPES, VOCABULARY, config_of, draw_tokens, model_of, pack
+from tests.model.shapes import LENGTH, SHAPES, VOCABULARY, WITH_EXPERTS, config_of, draw_tokens, model_of, pack
 
 LENGTHS = [[7, 9], [1, 6, 9], [16], [4, 4, 4, 4]]
 
@@ -25,13 +25,16 @@ def test_a_document_has_no_influence_on_another(shape: str, rows: int, dtype: to
     changed[documents == 0] = (changed[documents == 0] + 1) % VOCABULARY
     after = model(changed, None, positions, documents)
     others = documents != 0
-    assert torch.equal(after[others], before[others])
+    if shape in WITH_EXPERTS:  # another number of rows in an expert's product may round otherwise
+        assert torch.allclose(after[others], before[others], rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-12)
+    else:
+        assert torch.equal(after[others], before[others])
     assert not torch.equal(after[~others], before[~others])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_do_not_cross_documents(shape: str) -> None:
-    model = model_of(config_of(shape, tie_embeddings=False))
+    model = model_of(config_of(shape, tie_embeddings=False)).eval()  # routers balance whole sequences in training
     positions, documents = pack([[7, 9]])
     tokens = torch.arange(LENGTH)[None]
     targets = tokens.roll(-1, 1).masked_fill(documents == 0, -100)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -64,14 +67,22 @@ def test_every_published_preset_is_checked() -> None:
     assert {name for name in PRESETS if "-" in name} == set(PUBLISHED_BILLIONS)
 
 
-@pytest.mark.parametrize("shape", ["llama", "grouped", "gpt", "geglu-both", "window"])
+@pytest.mark.parametrize(
+    "shape", ["llama", "grouped", "gpt", "geglu-both", "window", "mixtral", "deepseek-v3", "mtp", "mtp-experts"]
+)
 def test_arithmetic_equals_the_counted_products(shape: str) -> None:
     """Soft-capped attention is computed in full, so that its products can be counted."""
     config = config_of(shape, attention_softcap=3.0, sliding_window=None)
     model = model_of(config)
     tokens = draw_tokens(2, LENGTH)
-    with FlopCounterMode(display=False) as counter:
-        model(tokens).sum().backward()
+
+    def added(total: Any, a: Any, b: Any, out_val: Any = None, **_: Any) -> int:
+        return 2 * math.prod(a.shape) * b.shape[1]
+
+    added._get_raw = True  # type: ignore[attr-defined]  # shapes are not enough for FlopCounterMode's own
+    in_place = {torch.ops.aten.addmm_: added}
+    with FlopCounterMode(display=False, custom_mapping=in_place) as counter:
+        model(tokens, tokens).loss_sum.backward()
     assert flops_per_token(config, VOCABULARY, LENGTH).full * tokens.numel() == counter.get_total_flops()
 
 

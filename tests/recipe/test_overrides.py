@@ -46,6 +46,11 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "training.loss_scale.minimum": (0.5, ["training.precision=fp16"]),
     "evaluation.sample_tokens": (9, ["evaluation.prompts=[a]"]),
     "evaluation.temperature": (0.1, ["evaluation.prompts=[a]"]),
+    "model.moe": ({"experts": 4, "experts_per_token": 2, "capacity_factor": 1.5}, []),
+    "model.latent_attention": (
+        {"kv_rank": 8, "nope_head_size": 4, "rope_head_size": 4, "value_head_size": 4},
+        ["model.kv_heads=null", "model.head_size=null", "model.qk_norm=none", "model.attention_bias=false"],
+    ),
     "layout.dp_replicate": (2, []),
     "layout.dp_shard": (2, []),
 }
@@ -91,7 +96,10 @@ def test_every_leaf_of_the_recipe_can_be_overridden(
         key = int(part) if part.isdecimal() else part
         dumped, old = dumped[key], old[key]
     assert old != value
-    if not isinstance(value, list) or not isinstance(value[0], dict):
+    if isinstance(value, dict):
+        assert value.items() <= dumped.items()
+        assert {loaded.origins[f"{name}.{key}"] for key in dumped} == {"override"}
+    elif not isinstance(value, list) or not isinstance(value[0], dict):
         assert dumped == value
         assert loaded.origins[name] == "override"
     else:

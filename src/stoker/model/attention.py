@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,9 +62,12 @@ class Attention(nn.Module):
 
 
 def attend(q_BLHK: Tensor, k_BLGK: Tensor, v_BLGK: Tensor, mask: AttentionMask, softcap: float | None) -> Tensor:
-    """Softmax attention scaled by 1/sqrt(K): [B, L, H, K]; query head h reads key head h // (H / G)."""
+    """Softmax attention scaled by 1/sqrt(K): [B, L, H, K]; query head h reads key head h // (H / G).
+
+    Values may be narrower than keys; the mix is then as wide as they are.
+    """
     if isinstance(mask, PackedDocuments):
-        return document_attention(q_BLHK, k_BLGK, v_BLGK, mask.starts)
+        return _as_wide_as_keys(document_attention, q_BLHK, k_BLGK, v_BLGK, mask.starts)
     q, k, v = q_BLHK.transpose(1, 2), k_BLGK.transpose(1, 2), v_BLGK.transpose(1, 2)
     grouped = q.shape[1] != k.shape[1]
     if isinstance(mask, BlockMask):
@@ -72,8 +76,17 @@ def attend(q_BLHK: Tensor, k_BLGK: Tensor, v_BLGK: Tensor, mask: AttentionMask, 
         mixed = _attend_plainly(q, k, v, mask, softcap)
     else:
         dense = None if mask is None else mask.to(q.dtype)
-        mixed = F.scaled_dot_product_attention(q, k, v, dense, is_causal=mask is None, enable_gqa=grouped)
+        kernel = partial(F.scaled_dot_product_attention, is_causal=mask is None, enable_gqa=grouped)
+        mixed = _as_wide_as_keys(kernel, q, k, v, dense) if q.device.type == "cpu" else kernel(q, k, v, dense)
     return mixed.transpose(1, 2)
+
+
+def _as_wide_as_keys(kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """What a kernel gives that wants values as wide as keys, as those for processors do."""
+    width = v.shape[-1]
+    if width == q.shape[-1]:
+        return kernel(q, k, v, mask)
+    return kernel(q, k, F.pad(v, (0, q.shape[-1] - width)), mask)[..., :width]
 
 
 def _attend_plainly(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, softcap: float) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -12,10 +11,14 @@ from torch import Tensor, nn
 from stoker.model.attention import Attention
 from stoker.model.draws import LayerDraws, PassDraws, branch_scales, drop, dropout_keys, token_numbers
 from stoker.model.feed_forward import build_feed_forward
+from stoker.model.latent_attention import LatentAttention
 from stoker.model.loss import TokenLosses, Vocabulary, chunked_cross_entropy
 from stoker.model.masks import AttentionMask, MaskRule
+from stoker.model.mixture_of_experts import MixtureOfExperts
+from stoker.model.multi_token import FurtherToken, Future, shifted
 from stoker.model.normalisation import build_norm
 from stoker.model.position import Places, Rotary, alibi_slopes, rotary_angles
+from stoker.model.router import Routing
 from stoker.recipe import Model
 
 
@@ -26,6 +29,8 @@ class Shared(NamedTuple):
     mask: AttentionMask = None
     tokens: Tensor | None = None
     """int64 [B, L]: numbers of the residual stream's tokens, for dropout."""
+    routing: Routing | None = None
+    """What the routers of experts share and remember."""
 
 
 _NOTHING_SHARED, _NO_DRAWS = Shared(), LayerDraws()
@@ -34,10 +39,11 @@ _NOTHING_SHARED, _NO_DRAWS = Shared(), LayerDraws()
 class Block(nn.Module):
     """One layer: attention and feed-forward, each added to the residual stream.
 
-    Norms stand before a sub-block, on its output, or both, as `norm_position` says.
+    Norms stand before a sub-block, on its output, or both, as `norm_position` says. The feed-forward is
+    a mixture of experts where `config` has one for the layer numbered `layer`.
     """
 
-    def __init__(self, config: Model) -> None:
+    def __init__(self, config: Model, layer: int = 0) -> None:
         super().__init__()
         before, after = config.norm_position != "post", config.norm_position != "pre"
 
@@ -45,10 +51,12 @@ class Block(nn.Module):
             return build_norm(config.norm, config.hidden_size, config.norm_epsilon) if wanted else nn.Identity()
 
         self.attention_norm = norm(before)
-        self.attention = Attention(config)
+        latent = config.latent_attention is not None
+        self.attention = LatentAttention(config) if latent else Attention(config)
         self.attention_output_norm = norm(after)
         self.feed_forward_norm = norm(before)
-        self.feed_forward = build_feed_forward(config)
+        self.has_experts = config.has_experts(layer)
+        self.feed_forward = MixtureOfExperts(config) if self.has_experts else build_feed_forward(config)
         self.feed_forward_output_norm = norm(after)
         self.dropout = config.dropout
 
@@ -56,7 +64,8 @@ class Block(nn.Module):
         """The residual stream after this layer: [B, L, D]."""
         branch = self.attention(self.attention_norm(x_BLD), shared.rotary, shared.mask)
         x_BLD = self._add(x_BLD, self.attention_output_norm(branch), shared, draws, 0)
-        branch = self.feed_forward(self.feed_forward_norm(x_BLD))
+        branch = self.feed_forward_norm(x_BLD)
+        branch = self.feed_forward(branch, shared.routing) if self.has_experts else self.feed_forward(branch)
         return self._add(x_BLD, self.feed_forward_output_norm(branch), shared, draws, 1)
 
     def _add(self, x_BLD: Tensor, branch: Tensor, shared: Shared, draws: LayerDraws, site: int) -> Tensor:
@@ -67,16 +76,18 @@ class Block(nn.Module):
         return x_BLD + branch
 
 
-@dataclass(frozen=True)
 class Stream:
     """Which tokens of a forward pass the residual stream holds: here, all of them."""
+
+    length = 0
+    """Tokens of the forward pass that goes on."""
 
     def own(self, x: Tensor, dim: int) -> Tensor:
         """The part of `x`, whose `dim` runs over all tokens, that belongs to the stream's tokens."""
         return x
 
-    def whole(self, x: Tensor, dim: int, length: int) -> Tensor:
-        """All `length` tokens along `dim`, of an `x` that holds the stream's."""
+    def whole(self, x: Tensor, dim: int) -> Tensor:
+        """All tokens along `dim`, of an `x` that holds the stream's."""
         return x
 
 
@@ -93,11 +104,14 @@ class Decoder(nn.Module):
         self.embedding: nn.Module | None = nn.Embedding(vocabulary_size, config.hidden_size)
         if config.position == "learned":
             self.position_embedding = nn.Embedding(sequence_length, config.hidden_size)
-        self.blocks = nn.ModuleDict({str(layer): Block(config) for layer in range(config.layers)})
+        self.blocks = nn.ModuleDict({str(layer): Block(config, layer) for layer in range(config.layers)})
         self.norm: nn.Module | None = build_norm(config.norm, config.hidden_size, config.norm_epsilon)
         self.head: nn.Linear | None = None
         if not config.tie_embeddings:  # absent, not shared: a state dict then names each tensor once
             self.head = nn.Linear(config.hidden_size, vocabulary_size, bias=False)
+        self.mtp = nn.ModuleDict(
+            {str(i): FurtherToken(config, Block(config, config.layers + i)) for i in range(config.mtp_depth)}
+        )
         self.begins = self.ends = True
         self.mask_rule = MaskRule(
             config.sliding_window,
@@ -110,19 +124,29 @@ class Decoder(nn.Module):
     def keep(self, first: int, last: int) -> None:
         """Keep the layers `first` … `last` - 1 only; embedding, norm and head stay where they are used.
 
-        A tied embedding is kept at the end too, which reads it as the head.
+        A tied embedding is kept at the end too, which reads it as the head, and so is one that modules
+        for further tokens (`mtp_depth`), which stand at the end, embed those with.
         """
         self.begins, self.ends = first == 0, last == self.config.layers
         for layer in range(self.config.layers):
             if not first <= layer < last:
                 del self.blocks[str(layer)]
         if not self.begins:
-            if not (self.ends and self.config.tie_embeddings):
+            if not (self.ends and (self.config.tie_embeddings or self.config.mtp_depth)):
                 self.embedding = None
             if self.config.position == "learned":
                 del self.position_embedding
         if not self.ends:
             self.norm = self.head = None
+            self.mtp = nn.ModuleDict()
+
+    def mixtures(self) -> dict[str, MixtureOfExperts]:
+        """This part's mixtures of experts, by the name of their block."""
+        return {
+            name.removesuffix(".feed_forward"): module
+            for name, module in self.named_modules()
+            if isinstance(module, MixtureOfExperts)
+        }
 
     @property
     def head_weight(self) -> Tensor:
@@ -142,6 +166,7 @@ class Decoder(nn.Module):
         *,
         hidden: Tensor | None = None,
         places: Places | None = None,
+        future: Future | None = None,
         step: int = 0,
         seed: int = 0,
         loss_scale: float = 1.0,
@@ -157,18 +182,43 @@ class Decoder(nn.Module):
         those of the whole sequences. `chunk` is how many tokens' logits are held at once. `last_only`
         gives the logits of the last place alone: [B, 1, V].
 
+        In training mode the loss has the terms of routers and of further tokens (`mtp_depth`) in its
+        gradient, and the latter in `loss_sum`; `token_losses` are those of the next token alone. Routers'
+        terms act where there are targets, and in parts that do not end the model. `future` is what
+        `shifted` gives for the whole sequences, cut as `tokens` are; needed with `places` alone.
+
         A part that does not begin the model takes up `hidden`, the residual stream [B, L, D] of the part
         before; one that does not end it gives its own.
         """
-        x_BLD = self.run(tokens, positions, documents, samples, hidden=hidden, places=places, step=step, seed=seed)
+        routing = self._routing(loss_scale, tokens.device) if targets is not None or not self.ends else None
+        x_BLD, shared = self._run(tokens, positions, documents, samples, hidden, places, step, seed, routing)
         if not self.ends:
             return x_BLD
         assert self.norm is not None
-        hidden_BLD = self.stream.whole(self.norm(x_BLD), 1, tokens.shape[1])
         if targets is None:
+            hidden_BLD = self.stream.whole(self.norm(x_BLD), 1)
             return self.logits(hidden_BLD[:, -1:] if last_only else hidden_BLD)
+        losses = self._losses(x_BLD, self.norm, targets, loss_scale, chunk)
+        if not (self.training and self.mtp):
+            return losses
+        if future is None:
+            if places is not None:
+                raise ValueError("the future of a part of a sequence is in the others: `future` must be given")
+            future = shifted(tokens, targets, documents, len(self.mtp))
+        weight = loss_scale * self.config.mtp_loss_weight / len(self.mtp)
+        total = losses.loss_sum
+        for module, next_tokens, next_targets in zip(self.mtp.values(), *future, strict=True):
+            assert self.embedding is not None
+            assert isinstance(module, FurtherToken)
+            x_BLD = module(x_BLD, self.embedding(next_tokens), shared)
+            total = total + self._losses(x_BLD, module.norm, next_targets, weight, chunk).loss_sum
+        return losses._replace(loss_sum=total)
+
+    def _losses(
+        self, x_BLD: Tensor, norm: nn.Module, targets: Tensor, loss_scale: float, chunk: int | None
+    ) -> TokenLosses:
         return chunked_cross_entropy(
-            hidden_BLD,
+            self.stream.whole(norm(x_BLD), 1),
             self.head_weight,
             targets,
             logit_softcap=self.config.logit_softcap,
@@ -197,7 +247,21 @@ class Decoder(nn.Module):
         seed: int = 0,
     ) -> Tensor:
         """The residual stream [B, L, D] after the last of this part's layers; arguments as for `forward`."""
-        L = tokens.shape[1]
+        return self._run(tokens, positions, documents, samples, hidden, places, step, seed, None)[0]
+
+    def _run(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None,
+        documents: Tensor | None,
+        samples: Tensor | None,
+        hidden: Tensor | None,
+        places: Places | None,
+        step: int,
+        seed: int,
+        routing: Routing | None,
+    ) -> tuple[Tensor, Shared]:
+        self.stream.length = L = tokens.shape[1]
         if positions is None:
             positions = (torch.arange(L, device=tokens.device) if places is None else places.own)[None]
         draws = self._draws(tokens, samples, places, step, seed)
@@ -209,12 +273,19 @@ class Decoder(nn.Module):
         assert x_BLD is not None, "a part that does not begin the model needs `hidden`"
         rotary = None
         if self.config.position == "rope":
-            rotary = rotary_angles(positions, self.config.size_of_head, self.config.rope_theta, x_BLD.dtype)
+            rotary = rotary_angles(positions, self.config.rotary_size, self.config.rope_theta, x_BLD.dtype)
         mask = self.mask_rule.build(documents, places, L, tokens.device, x_BLD.dtype)
-        shared = Shared(rotary, mask, draws.tokens)
+        shared = Shared(rotary, mask, draws.tokens, routing or self._routing(None, tokens.device))
         for layer, block in self.blocks.items():
             x_BLD = block(x_BLD, shared, draws.of_layer(int(layer)))
-        return x_BLD
+        return x_BLD, shared
+
+    def _routing(self, loss_scale: float | None, device: torch.device) -> Routing | None:
+        if self.config.moe is None:
+            return None
+        if loss_scale is None or not self.training:
+            return Routing()
+        return Routing(torch.full((), loss_scale, dtype=torch.float64, device=device))
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         assert self.embedding is not None

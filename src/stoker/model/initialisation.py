@@ -14,6 +14,12 @@ from stoker.model.counter_draws import normal
 from stoker.recipe import Model
 
 _CHUNK = 2**16
+_WRITES_TO_RESIDUAL = (
+    "attention.output.weight",
+    "feed_forward.down.weight",
+    "feed_forward.experts.down",
+    "feed_forward.shared.down.weight",
+)
 
 
 def standard_deviation(name: str, shape: Sequence[int], config: Model) -> float:
@@ -25,7 +31,7 @@ def standard_deviation(name: str, shape: Sequence[int], config: Model) -> float:
         std = 1.0 / math.sqrt(shape[-1])
     else:
         std = config.initial_std
-    writes_to_residual = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+    writes_to_residual = name.endswith(_WRITES_TO_RESIDUAL)
     if writes_to_residual and config.initialisation != "normal":
         std /= math.sqrt(2 * config.layers)
     return std
@@ -43,8 +49,8 @@ def initial_values(
 ) -> Tensor:
     """Initial values `start` … `stop` - 1 of the flattened parameter `name` of whole shape `shape`.
 
-    Norms begin at 1, biases at 0, matrices at N(0, standard_deviation²). Any range can be asked for
-    by itself. Values are computed in float64 and rounded once, to `dtype`.
+    Norms begin at 1, biases at 0, matrices and stacks of them at N(0, standard_deviation²). Any range can
+    be asked for by itself. Values are computed in float64 and rounded once, to `dtype`.
     """
     stop = math.prod(shape) if stop is None else stop
     filled = torch.empty(stop - start, dtype=dtype, device=device)
@@ -54,7 +60,9 @@ def initial_values(
 
 @torch.no_grad()
 def initialise(model: nn.Module, config: Model, seed: int) -> None:
-    """Fill every parameter of `model`, wherever it lies, with its initial values."""
+    """Fill every parameter of `model`, wherever it lies, with its initial values, and every buffer with 0."""
+    for buffer in model.buffers():
+        buffer.zero_()
     for name, parameter in model.named_parameters():
         if parameter.is_contiguous():
             _fill(parameter.detach().view(-1), name, parameter.shape, config, seed, 0)

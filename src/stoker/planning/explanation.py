@@ -24,7 +24,8 @@ def reasons_of(
     per_rank = layout.sequences_per_rank(global_batch_size)
     rates = machine.rates
     lines = [
-        f"{counted(count.total, 'parameters')}, {count.matrix:,} of them in matrix products with every token",
+        f"{counted(count.total, 'parameters')}, {count.matrix - count.idle:,} of them in matrix products with "
+        "every token",
         f"{flops.full:,} FLOPs per token: {flops.matrix:,} in matrices and {flops.attention_full:,} in attention, "
         "as if nothing were masked",
         f"{counted(global_batch_size, 'sequences')} over {counted(layout.data_parallel_size, 'ranks')}: "

@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from stoker.layout import Layout
 from stoker.recipe.data import Cleaning, Data, Deduplication, Kind, PackageFiles, Source, Tokenizer
+from stoker.recipe.latent import LatentAttention
+from stoker.recipe.mixture import MixtureOfExperts
 from stoker.recipe.model import Model
 from stoker.recipe.operation import Checkpoint, Evaluation, Telemetry
 from stoker.recipe.section import Section
@@ -32,9 +34,11 @@ __all__ = [
     "Deduplication",
     "Evaluation",
     "Kind",
+    "LatentAttention",
     "Layout",
     "Lion",
     "LossScale",
+    "MixtureOfExperts",
     "Model",
     "Muon",
     "Optimizer",
