@@ -127,7 +127,7 @@ def _buckets(parameters: list[Summed], bucket_bytes: float, reduce: torch.dtype 
     for parameter, group in reversed(parameters):
         families.setdefault((group, parameter.dtype), []).append(parameter)
     for (group, dtype), members in families.items():
-        wanted = reduce or dtype
+        wanted = reduce or torch.promote_types(dtype, torch.float32)
         filled: list[nn.Parameter] = []
         for parameter in members:
             filled.append(parameter)

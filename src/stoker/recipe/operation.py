@@ -22,7 +22,7 @@ class Telemetry(Section):
     """What is recorded besides the figures of every step."""
 
     module_norms_every: int = Field(default=10, ge=1)
-    """Steps between records of the gradient norm by module."""
+    """Steps between records of the gradient norm by module, and of the tokens of each expert."""
     flush_seconds: float = Field(default=1.0, ge=0)
     """Longest time a recorded row may wait in memory."""
 

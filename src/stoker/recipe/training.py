@@ -121,6 +121,8 @@ class Training(Section):
     """Largest global gradient norm; larger gradients are scaled down to it."""
     precision: Precision = "fp32"
     """`bf16` and `fp16` compute in 16 bits with fp32 weights; `pure_bf16` keeps the weights in 16 bits too."""
+    gradient_reduction: Literal["fp32", "bf16"] = "fp32"
+    """Type in which gradients of different ranks are summed: bf16 sends half the bytes and rounds each sum."""
     loss_scale: LossScale = LossScale()
     document_mask: bool = True
     """A token attends only to tokens of its own document."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stoker.errors import NonFinite
 from stoker.parallel.placement import Held, local
-from stoker.recipe import LossScale
+from stoker.recipe import LossScale, Training
 from stoker.recipe.training import Precision
 
 
@@ -31,6 +31,13 @@ def compute_dtype(precision: Precision) -> torch.dtype:
 def parameter_dtype(precision: Precision) -> torch.dtype:
     """The type weights and optimizer moments are kept in."""
     return torch.bfloat16 if precision == "pure_bf16" else torch.float32
+
+
+def reduction_dtype(training: Training) -> torch.dtype | None:
+    """The type gradients are summed over ranks in; None is their own."""
+    if training.gradient_reduction == "bf16":
+        return torch.bfloat16
+    return torch.float32 if training.precision == "pure_bf16" else None
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

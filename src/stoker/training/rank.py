@@ -25,7 +25,7 @@ from stoker.training.clock import PhaseClock
 from stoker.training.held_out_text import HeldOutText
 from stoker.training.optimizer import build_optimizer
 from stoker.training.position import Position
-from stoker.training.precision import DynamicLossScale, parameter_dtype
+from stoker.training.precision import DynamicLossScale, parameter_dtype, reduction_dtype
 from stoker.training.signals import StopRequest
 from stoker.training.step import TrainingStep
 from stoker.training.trainer import Trainer
@@ -99,7 +99,11 @@ def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelM
     with torch.device("meta"):
         model = Decoder(recipe.model, vocabulary_size, recipe.training.sequence_length)
     model.to(parameter_dtype(recipe.training.precision))
-    settings = Settings(compile_blocks=recipe.training.compile, seed=recipe.seed)
+    settings = Settings(
+        compile_blocks=recipe.training.compile,
+        reduce=reduction_dtype(recipe.training),
+        seed=recipe.seed,
+    )
     return apply(model, world, settings)
 
 

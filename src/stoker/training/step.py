@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from stoker.data.feeding import MicroBatch
+from stoker.model.router import RouterStatistics
 from stoker.parallel import Inputs, ParallelModel
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
@@ -44,6 +45,8 @@ class StepResult:
     """pure_bf16 only: share of weights that the update was too small to move."""
     stop_requested: bool
     """Some rank was asked to stop."""
+    routing: dict[str, RouterStatistics]
+    """What the routers of each block did with all tokens of the step; empty without experts."""
 
 
 class TrainingStep:
@@ -98,6 +101,7 @@ class TrainingStep:
             if self.loss_scale is not None and (finite or overflowed):
                 self.loss_scale.update(overflow=overflowed)
             self.model.gradients.clear()
+            routing = self.model.finish_routing(update=finite)
         sources = [(n, float(t), int(c)) for n, t, c in zip(self.source_names, losses, counts, strict=True) if c]
         return StepResult(
             loss=loss,
@@ -113,6 +117,7 @@ class TrainingStep:
             loss_scale=scale if self.loss_scale else None,
             dead_updates=dead_updates,
             stop_requested=bool(sums[-1] > 0),
+            routing=routing,
         )
 
     def _accumulate_gradients(self, step: int, batches: Sequence[MicroBatch], tokens: int) -> torch.Tensor:

@@ -143,12 +143,34 @@ class Trainer:
             "ranks": self.step.model.world.layout.world_size,
         }
         self.record.append("step", row)
+        self._record_routing(step, result)
         self.report(
             {
                 "kind": "step",
                 **{k: row[k] for k in ("step", "loss", "learning_rate", "gradient_norm", "tokens")},
             }
         )
+
+    def _record_routing(self, step: int, result: StepResult) -> None:
+        """How evenly the experts of each block were used; loads are over the mean of all experts."""
+        for module, found in result.routing.items():
+            counts, tokens = found.tokens_per_expert, max(int(found.tokens), 1)
+            choices = max(int(counts.sum()), 1)
+            row = {
+                "attempt": self.position.attempt,
+                "step": step,
+                "time": time.time(),
+                "module": module,
+                "largest_load": float(counts.max()) * len(counts) / choices,
+                "smallest_load": float(counts.min()) * len(counts) / choices,
+                "dropped": int(found.dropped) / choices,
+                "entropy": float(found.entropy) / tokens,
+                "auxiliary_loss": float(found.auxiliary_loss) / tokens,
+                "z_loss": float(found.z_loss) / tokens,
+            }
+            if self._due(step, self.recipe.telemetry.module_norms_every):
+                row["tokens_by_expert"] = {str(expert): int(count) for expert, count in enumerate(counts)}
+            self.record.append("routing", row)
 
     def _stop_non_finite(self, step: int, result: StepResult) -> None:
         """Nothing was updated: weights and optimizer are those of the step before."""
