@@ -165,8 +165,8 @@ def _check_sharded(
     shardings = {stage: shard(part, list(part.blocks.values()), world, reduce) for stage, part in stages.items()}
 
     @contextmanager
-    def before_backward(stage: int, last: bool, split: bool) -> Iterator[None]:
-        shardings[stage].begin_pass(last)
+    def before_backward(stage: int, last: bool, later: bool) -> Iterator[None]:
+        shardings[stage].begin_pass(last, later)
         yield
 
     for micro_batches, step in expected:

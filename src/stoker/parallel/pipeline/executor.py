@@ -27,7 +27,7 @@ Batch = TypeVar("Batch")
 Run = Callable[[Decoder, Batch, Tensor | None], Tensor | TokenLosses]
 """Runs a stage on a micro-batch and, but for the first stage, the residual stream that comes in."""
 BeforeBackward = Callable[[int, bool, bool], AbstractContextManager[object]]
-"""Of a stage; whether the stage's gradients are complete after this; whether weight gradients are put off."""
+"""Of a stage; whether its gradients are complete after this; whether it puts weight gradients off in this step."""
 Phase = Callable[[str], AbstractContextManager[object]]
 
 
@@ -103,7 +103,7 @@ class Pipeline(Generic[Batch]):
         self,
         batches: Sequence[Batch],
         run: Run[Batch],
-        before_backward: BeforeBackward = lambda stage, last, split: nullcontext(),
+        before_backward: BeforeBackward = lambda stage, last, later: nullcontext(),
         after_last: Callable[[int], None] = lambda stage: None,
         phase: Phase = lambda name: nullcontext(),
     ) -> list[TokenLosses | None]:
@@ -112,8 +112,9 @@ class Pipeline(Generic[Batch]):
         Returns the detached losses of each micro-batch where the last stage is, None elsewhere. Every
         rank is given the same micro-batches. `run` computes a stage, in the autocast it wants.
         `before_backward` is entered around each backward pass, whole or its first half, and told the
-        stage, whether this completes the stage's gradients, and whether weight gradients are put
-        off (then it never completes them). `after_last` is called when a stage's gradients are complete.
+        stage, whether this completes the stage's gradients, and whether the stage puts weight gradients
+        off, in this pass or another one: then gradients that are to be summed over ranks are at hand all
+        together only when `after_last` is called, which is when those of a stage are complete.
         `phase` is entered around what is named `forward`, `backward` and `communication`.
         """
         step = _Step(self, self.program(len(batches)), batches, run, before_backward, after_last, phase)
@@ -230,13 +231,14 @@ class _Step(Generic[Batch]):
 
     def _backward(self, kind: Kind, stage: int, micro_batch: int, completes: bool) -> None:
         pipeline, split = self._pipeline, kind is Kind.BACKWARD_INPUT
+        later = stage in self._program.puts_off
         held = self._held.pop((stage, micro_batch))
         gradient = held.gradient
         if stage != pipeline._last_stage:
             gradient = self._take(Payload.GRADIENT, stage, stage + 1, micro_batch)
         putting_off = pipeline._later[stage].put_off(micro_batch) if split else nullcontext()
         begun = time.perf_counter()
-        with self._phase("backward"), self._before_backward(stage, completes, split), putting_off:
+        with self._phase("backward"), self._before_backward(stage, completes, later), putting_off:
             if held.left is not None:
                 torch.autograd.backward(held.left, gradient)
         self._note(kind, stage, micro_batch, begun)

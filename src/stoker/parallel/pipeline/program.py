@@ -39,6 +39,8 @@ class Program:
     """Whose activations are not needed for a while after their forward pass."""
     fetches: dict[int, Pass]
     """Whose activations are needed by the action after this one, by place of the action."""
+    puts_off: frozenset[int]
+    """The stages of this rank that leave weight gradients for later, after some backward passes or all."""
     splits: bool
     """Whether some backward pass, on whatever rank, leaves weight gradients for later."""
 
@@ -56,6 +58,7 @@ def program(layout: Layout, at: int, micro_batches: int) -> Program:
         completes=frozenset({stage: place for place, (_, stage, _) in enumerate(actions)}.values()),
         rests=rests,
         fetches=fetches,
+        puts_off=frozenset(stage for kind, stage, _ in actions if kind is Kind.BACKWARD_WEIGHT),
         splits=any(kind is Kind.BACKWARD_INPUT for each in schedule.actions for kind, _, _ in each),
     )
 
