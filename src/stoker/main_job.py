@@ -73,6 +73,10 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
             f"evaluate: {score['source']}: held-out loss {score['loss']:.3f}, perplexity "
             f"{score['perplexity']:.2f}, {score['bits_per_byte']:.3f} bits per byte"
         )
+    scored = {score["source"] for score in scores}
+    unscored = [source.name for source in loaded.recipe.data.sources if source.name not in scored]
+    if unscored:
+        progress.say(f"evaluate: nothing held out of {', '.join(unscored)} (data.held_out)")
     report = write_report([run])
     progress.say("report: written")
     recorded = Record(run.record).steps(["loss"]).height

@@ -148,3 +148,13 @@ def test_a_run_folder_in_use_is_refused(finished: Path) -> None:
     assert result.returncode == 2
     assert "in use" in result.stderr
     assert "a test" in result.stderr
+
+
+def test_sources_with_nothing_held_out_are_named(tmp_path: Path) -> None:
+    recipe = write_job(tmp_path, training__steps=3)
+    result = stoker("run", recipe, "data.held_out=0")
+    assert result.returncode == 0, result.stderr
+    assert "evaluate: nothing held out of english, chinese, code, mathematics" in result.stderr
+    assert "steps done" not in result.stderr
+    page = (tmp_path / "runs" / "small" / "report.html").read_text()
+    assert "Nothing was held out of english, chinese, code, mathematics" in page

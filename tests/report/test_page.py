@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
+import stoker.report
 from stoker.errors import BadInput
 from stoker.report import write_report
 from stoker.report.page import embedded_json
@@ -326,6 +328,52 @@ def shown_by_browser(page: Path, profile: Path) -> str:
 
 
 @pytest.mark.slow
+def test_ticks_are_spelled_alike_apart_and_round(tmp_path: Path) -> None:
+    linear = {
+        "seconds": [[0, 0.5, 1, 1.5], [0, 0.002, 0.004]],
+        "bytes": [[1.75 * 2**30, 1.875 * 2**30, 2 * 2**30], [0, 512 * 2**20, 2**30]],
+        "step": [[1, 2, 3], [0, 100_000, 200_000], [120_000, 120_500, 121_000], [0, 1_000_000, 2_000_000]],
+        "count": [[0, 500, 1000, 1500], [0, 5e7, 1e8], [14_900, 14_950, 15_000]],
+        "number": [[0, 1e-4, 2e-4], [4.2, 4.2025, 4.205], [0, 2000, 4000], [2, 2.5, 3]],
+    }
+    logarithmic = [[2.675, 8.9], [1.24e-5, 3.3e-4], [3.1, 3.4], [1e-9, 1e9]]
+    script = (Path(stoker.report.__file__).parent / "template" / "decode.js").read_text(encoding="utf-8")
+    page = tmp_path / "ticks.html"
+    page.write_text(
+        '<!DOCTYPE html><meta charset="utf-8"><body>'
+        '<script type="application/json" id="payload">{"axes":{}}</script>'
+        f"<script>{script}\nconst shown = [{json.dumps(linear)}, {json.dumps(logarithmic)}];"
+        "const labels = Object.entries(shown[0])"
+        ".map(([kind, rows]) => rows.map((row) => Report.tickLabels(kind, row)));"
+        "const places = shown[1].map(([least, most]) => Report.logTicks(least, most));"
+        "const text = JSON.stringify([labels, places]);"
+        'document.body.innerHTML = `<pre>${text}</pre><div class="uplot">`;'
+        "</script>",
+        encoding="utf-8",
+    )
+    found = re.search(r"<pre[^>]*>(.*?)</pre>", shown_by_browser(page, tmp_path / "profile"))
+    assert found is not None
+    labels, places = json.loads(found[1])
+    assert labels == [
+        [["0.0 s", "0.5 s", "1.0 s", "1.5 s"], ["0 ms", "2 ms", "4 ms"]],
+        [["1.750 GiB", "1.875 GiB", "2.000 GiB"], ["0.0 GiB", "0.5 GiB", "1.0 GiB"]],
+        [
+            ["1", "2", "3"], ["0", "100,000", "200,000"], ["120,000", "120,500", "121,000"], ["0", "1M", "2M"],
+        ],
+        [["0", "0.5k", "1.0k", "1.5k"], ["0", "50M", "100M"], ["14.90k", "14.95k", "15.00k"]],
+        [
+            ["0", "1e-4", "2e-4"], ["4.2000", "4.2025", "4.2050"], ["0", "2,000", "4,000"], ["2.0", "2.5", "3.0"],
+        ],
+    ]  # fmt: skip
+    assert places == [
+        [3, 4, 5, 6, 7, 8],
+        [2e-5, 5e-5, 1e-4, 2e-4],
+        [3.1, 3.2, 3.3, 3.4],
+        [1e-9, 1e-6, 1e-3, 1, 1e3, 1e6, 1e9],
+    ]
+
+
+@pytest.mark.slow
 def test_a_browser_does_not_run_hostile_text(tmp_path: Path) -> None:
     dom = shown_by_browser(write_report([hostile_run(tmp_path / "run")]), tmp_path / "profile")
     assert "<title>run</title>" not in dom
@@ -371,6 +419,38 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
     assert "steps 60 of 400 40 of 400 0 of 400" in text
     placed = {attributes["data-chart"] for _, attributes in page.elements if "data-chart" in attributes}
     assert placed == set(page.payload["charts"])
+
+
+def test_a_source_has_one_colour_in_every_chart_and_run(tmp_path: Path) -> None:
+    first = SyntheticRun(steps=20, resume_from=None, evaluate_every=10).write(tmp_path / "first")
+    second = SyntheticRun(steps=20, resume_from=None, evaluate_every=10).write(tmp_path / "second")
+    text = second.recipe.read_text()
+    recipe = yaml.safe_load(text)
+    recipe["data"]["sources"] = list(reversed(recipe["data"]["sources"]))
+    second.recipe.write_text(yaml.safe_dump(recipe, allow_unicode=True))
+    seen: dict[str, set[int]] = {}
+    for name, chart in page_of(first, second).payload["charts"].items():
+        if name.endswith(("loss-by-source", "held-out-loss", "bits-per-byte")):
+            for curve in chart["lines"]:
+                seen.setdefault(curve["label"], set()).add(curve["colour"])
+    assert {"english", "code", "all sources"} <= set(seen)
+    assert all(len(colours) == 1 for colours in seen.values()), seen
+    assert len({min(colours) for colours in seen.values()}) == len(seen)
+
+
+def test_a_source_with_nothing_held_out_keeps_the_others_colours_and_is_named(tmp_path: Path) -> None:
+    run = SyntheticRun(steps=20, resume_from=None, evaluate_every=10).write(tmp_path)
+    recipe = yaml.safe_load(run.recipe.read_text())
+    recipe["data"]["sources"].insert(0, {"name": "unheld", "paths": ["x"]})
+    run.recipe.write_text(yaml.safe_dump(recipe, allow_unicode=True))
+    page = page_of(run)
+    assert "Nothing was held out of unheld." in words(page.text)
+    by_source, held_out = (
+        {curve["label"]: curve["colour"] for curve in page.payload["charts"][f"run-0-{name}"]["lines"]}
+        for name in ("loss-by-source", "held-out-loss")
+    )
+    assert by_source.items() <= held_out.items()
+    assert 0 not in held_out.values()
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:

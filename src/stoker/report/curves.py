@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from stoker.report.charts import (
 from stoker.report.run_facts import RunFacts
 
 PHASES = ("forward", "backward", "communication", "optimizer", "data", "evaluation", "checkpoint")
+_PHASE_COLOURS = {name: colour for colour, name in enumerate((*PHASES, "other"))}
 _STACK_PIXELS = 500
 _MARKED_EVENTS = ("resumed", "terminated", "non_finite", "save_failed", "record_write_failed")
 
@@ -49,8 +51,11 @@ def places_of(facts: RunFacts) -> dict[str, Numbers]:
     }
 
 
-def add_training_charts(payload: Payload, facts: RunFacts, prefix: str) -> list[str]:
-    """Add the run's charts as `prefix-loss` and so on; returns the names of those that have data."""
+def add_training_charts(payload: Payload, facts: RunFacts, prefix: str, colours: Mapping[str, int]) -> list[str]:
+    """Add the run's charts as `prefix-loss` and so on; returns the names of those that have data.
+
+    `colours` are those of the sources.
+    """
     if facts.steps.is_empty():
         return []
     sampling = Sampling(facts.steps.height)
@@ -59,7 +64,7 @@ def add_training_charts(payload: Payload, facts: RunFacts, prefix: str) -> list[
     payload.marks[axis] = _marks(facts)
     charts = {
         "loss": _single(facts, "loss", "training loss", axis, sampling, unit="nats per token", main=True),
-        "loss-by-source": _by_source(facts, axis, sampling),
+        "loss-by-source": _by_source(facts, axis, sampling, colours),
         "gradient-norm": _single(
             facts,
             "gradient_norm",
@@ -91,14 +96,11 @@ def _single(
     return line_chart([line(label, axis, sampling, values)], unit, **{"smooth": True, **options})
 
 
-def _by_source(facts: RunFacts, axis: str, sampling: Sampling) -> dict[str, Any] | None:
+def _by_source(facts: RunFacts, axis: str, sampling: Sampling, colours: Mapping[str, int]) -> dict[str, Any] | None:
     names = names_of(facts.steps, "loss_by_source")
     if len(names) < 2:
         return None
-    lines = [
-        line(name, axis, sampling, facts.numbers(f"loss_by_source.{name}"), colour)
-        for colour, name in enumerate(names)
-    ]
+    lines = [line(name, axis, sampling, facts.numbers(f"loss_by_source.{name}"), colours[name]) for name in names]
     return line_chart(lines, "nats per token", smooth=True)
 
 
@@ -141,8 +143,13 @@ def _phases(payload: Payload, facts: RunFacts, prefix: str) -> dict[str, Any] | 
     layers = {name: np.nan_to_num(facts.numbers(f"seconds.{name}")) for name in dict.fromkeys(known)}
     layers["other"] = np.clip(total - sum(layers.values(), np.zeros(total.size)), 0, None)
     packed = [
-        {"label": name, "axis": axis, "colour": colour, "raw": pack_float32(sampling.means(values))}
-        for colour, (name, values) in enumerate(layers.items())
+        {
+            "label": name,
+            "axis": axis,
+            "colour": _PHASE_COLOURS.get(name, 9),
+            "raw": pack_float32(sampling.means(values)),
+        }
+        for name, values in layers.items()
         if np.nansum(values) > 0
     ]
     return {"kind": "stack", "lines": packed, "unit": "seconds", "format": "seconds", "floor": 0}

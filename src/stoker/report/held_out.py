@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from stoker.record import names_of
 from stoker.report.charts import Payload, Sampling, line, line_chart
 from stoker.report.curves import places_of
 from stoker.report.run_facts import RunFacts
@@ -87,6 +89,12 @@ def final_scores(facts: RunFacts) -> list[Score]:
     return scores
 
 
+def without_scores(facts: RunFacts, scores: Sequence[Score]) -> list[str]:
+    """Sources without a score in a run that has some, or of whose corpus nothing was held out."""
+    scored = {score.source for score in scores}
+    return [name for name in facts.source_names if name not in scored and (scores or name in facts.not_held_out)]
+
+
 def overall_score(scores: list[Score]) -> Score | None:
     """The score of all sources, or of the only one."""
     return scores[-1] if scores else None
@@ -100,15 +108,29 @@ def _recent_training_loss(facts: RunFacts, source: str) -> float | None:
     return float(finite.mean()) if finite.size else None
 
 
-def add_held_out_charts(payload: Payload, facts: RunFacts, prefix: str) -> list[str]:
-    """Add held-out loss and bits per byte over training, one curve a source; returns the charts' names."""
+def source_colours(runs: Sequence[RunFacts]) -> dict[str, int]:
+    """A colour for each source of any of `runs`, and one for all sources together: the same in every chart."""
+    names = [OVERALL]
+    for facts in runs:
+        names += facts.source_names
+        names += names_of(facts.steps, "loss_by_source")
+        names += [str(name) for name in facts.evaluations["source"]] if facts.evaluations.height else []
+    # The sources first; what stands for all of them last, in a colour of its own.
+    ordered = [*(name for name in dict.fromkeys(names) if name != OVERALL), OVERALL]
+    return {name: colour for colour, name in enumerate(ordered)}
+
+
+def add_held_out_charts(payload: Payload, facts: RunFacts, prefix: str, colours: Mapping[str, int]) -> list[str]:
+    """Add held-out loss and bits per byte over training, one curve a source; returns the charts' names.
+
+    `colours` are those of the sources.
+    """
     if facts.evaluations.is_empty():
         return []
     losses: list[dict[str, Any]] = []
     bits: list[dict[str, Any]] = []
-    for colour, ((source,), rows) in enumerate(
-        with_overall(facts.evaluations).group_by("source", maintain_order=True)
-    ):
+    for (source,), rows in with_overall(facts.evaluations).group_by("source", maintain_order=True):
+        colour = colours[str(source)]
         axis = f"{prefix}-held-out-{colour}"
         steps = rows["step"].cast(pl.Float64).to_numpy()
         payload.add_axis(axis, places_at(facts, steps))

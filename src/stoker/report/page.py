@@ -22,7 +22,7 @@ from stoker.report.charts import Payload
 from stoker.report.comparison import add_comparison_charts, comparison_rows, recipe_differences
 from stoker.report.corpus_facts import GROUPS, funnels, source_texts
 from stoker.report.curves import add_training_charts
-from stoker.report.held_out import add_held_out_charts, final_scores
+from stoker.report.held_out import add_held_out_charts, final_scores, source_colours, without_scores
 from stoker.report.plan_facts import compare
 from stoker.report.run_facts import RunFacts
 from stoker.report.story import environment_rows, happenings, headline, samples_by_prompt
@@ -54,7 +54,8 @@ def render(runs: Sequence[RunDirectory]) -> str:
     """The page as text."""
     facts = [RunFacts.load(run) for run in runs]
     payload = Payload()
-    described = [_described(payload, one, f"run-{index}") for index, one in enumerate(facts)]
+    colours = source_colours(facts)
+    described = [_described(payload, one, f"run-{index}", colours) for index, one in enumerate(facts)]
     labels = _distinct_names(facts)
     compared = None
     if len(facts) > 1:
@@ -93,7 +94,7 @@ def embedded_json(content: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _described(payload: Payload, facts: RunFacts, prefix: str) -> dict[str, Any]:
+def _described(payload: Payload, facts: RunFacts, prefix: str, colours: dict[str, int]) -> dict[str, Any]:
     """What the template says about one run."""
     scores = final_scores(facts)
     events, left_out = happenings(facts)
@@ -101,8 +102,10 @@ def _described(payload: Payload, facts: RunFacts, prefix: str) -> dict[str, Any]
         "id": prefix,
         "facts": facts,
         "headline": headline(facts, scores),
-        "charts": add_training_charts(payload, facts, prefix) + add_held_out_charts(payload, facts, prefix),
+        "charts": add_training_charts(payload, facts, prefix, colours)
+        + add_held_out_charts(payload, facts, prefix, colours),
         "scores": scores,
+        "without_scores": without_scores(facts, scores),
         "funnels": funnels(facts),
         "sources": source_texts(facts),
         "comparisons": compare(facts),

@@ -95,6 +95,29 @@ class RunFacts:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
+    @property
+    def source_names(self) -> list[str]:
+        """The recipe's sources, in its order."""
+        sources = self.setting("data", "sources")
+        named = (
+            [source.get("name") for source in sources if isinstance(source, dict)]
+            if isinstance(sources, list)
+            else []
+        )
+        return [name for name in named if isinstance(name, str)]
+
+    @property
+    def not_held_out(self) -> list[str]:
+        """Sources of which the corpus holds no held-out document."""
+        found = []
+        sources = self.corpus.get("sources")
+        for source in sources if isinstance(sources, list) else []:
+            splits = source.get("splits") if isinstance(source, dict) else None
+            split = splits.get("held_out") if isinstance(splits, dict) else None
+            if isinstance(split, dict) and split.get("documents") == 0:
+                found.append(str(source.get("name")))
+        return found
+
     def plan_lines(self, kind: str) -> list[str]:
         """The plan's `reasons` or `warnings`."""
         lines = self.plan.get(kind)

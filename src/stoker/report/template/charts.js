@@ -136,14 +136,19 @@ Report.drawMarks = (u, spec) => {
   ctx.restore();
 };
 
-Report.axesStyle = (format) => {
-  const incrs = format === Report.formats.bytes ? Array.from({ length: 60 }, (_, power) => 2 ** power) : undefined;
+/* Distances between ticks: whole steps and tokens, bytes by powers of two; what uPlot chooses for others. */
+Report.tickDistances = {
+  step: Array.from({ length: 48 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)),
+  bytes: Array.from({ length: 60 }, (_, power) => 2 ** power),
+};
+
+Report.axesStyle = (kind, log) => {
+  const unit = Report.view.unit, unitKind = { step: "step", tokens: "count", hours: "hours" }[unit];
   const style = { stroke: Report.colour("soft"), font: `11px ${getComputedStyle(document.body).fontFamily}`, ticks: { show: false }, grid: { stroke: Report.colour("grid"), width: 1 } };
-  const wideLog = (splits) => Report.view.log && splits.length > 9;
-  const spell = (f) => (u, splits) => splits.map((v) => (v === null || v === undefined ? "" : f(v)));
+  const own = { splits: (u, axis, least, most) => Report.logTicks(least, most), filter: (u, splits) => splits, values: (u, splits) => splits.map(Report.formats[kind]) };
   return [
-    { ...style, size: 26, gap: 6, space: 70, values: spell(Report.unitFormat()), grid: { show: false } },
-    { ...style, size: 58, gap: 8, space: 30, incrs, values: (u, splits) => splits.map((v) => (v === null || (wideLog(splits) && ![1, 2, 5].includes(Number(v.toExponential()[0]))) ? "" : format(v))) },
+    { ...style, size: 26, gap: 6, space: 70, incrs: unit === "hours" ? undefined : Report.tickDistances.step, values: (u, splits) => Report.tickLabels(unitKind, splits), grid: { show: false } },
+    { ...style, size: 58, gap: 8, space: 30, incrs: Report.tickDistances[kind], ...(log ? own : { values: (u, splits) => Report.tickLabels(kind, splits) }) },
   ];
 };
 
@@ -162,7 +167,7 @@ Report.options = (chart, series, extra) => ({
     x: { time: false },
     y: { auto: true, distr: Report.view.log && chart.spec.kind === "lines" ? 3 : 1, range: extra.range },
   },
-  axes: Report.axesStyle(Report.formats[chart.spec.format || "number"]),
+  axes: Report.axesStyle(chart.spec.format || "number", Report.view.log && chart.spec.kind === "lines"),
   series: [{}, ...series],
   bands: extra.bands,
   hooks: {
@@ -289,10 +294,14 @@ Report.drawHeat = (chart) => {
   const every = Math.ceil(14 / perRow);
   spec.rows.forEach((name, i) => { if (i % every === 0 || rows <= labelled && perRow >= 11) ctx.fillText(name, room - 8, (i + 0.5) * perRow, room - 10); });
   ctx.textBaseline = "alphabetic";
-  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    ctx.textAlign = share === 0 ? "left" : share === 1 ? "right" : "center";
-    const column = from + Math.round(share * (to - from));
-    ctx.fillText("step " + Report.formats.step(steps[column]), room + share * plot, height - 6);
+  // Each label below the middle of its column, as many as there are columns and room for.
+  const shownColumns = to - from + 1, labels = Math.min(shownColumns, 5, Math.max(1, Math.floor(plot / 80)));
+  const named = new Set(Array.from({ length: labels }, (_, i) => from + Math.round(labels === 1 ? (to - from) / 2 : (i * (to - from)) / (labels - 1))));
+  for (const column of named) {
+    const text = "step " + Report.formats.step(steps[column]), half = ctx.measureText(text).width / 2;
+    const middle = room + ((column - from + 0.5) / shownColumns) * plot;
+    ctx.textAlign = "center";
+    ctx.fillText(text, Math.max(room + half, Math.min(room + plot - half, middle)), height - 6);
   }
   const legend = chart.legend;
   const show = (text) => { legend.textContent = text; };

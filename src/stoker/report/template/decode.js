@@ -105,4 +105,48 @@ Report.formats = {
   step: (v) => (Math.abs(v) >= 1e5 ? Report.formats.count(v) : v.toLocaleString("en-US", { maximumFractionDigits: 0 })),
 };
 
+/* Labels of an axis: one unit for all of them, and just as many decimals as tell neighbours apart. */
+Report.tickUnits = {
+  count: [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"], [1, ""]],
+  bytes: [[2 ** 40, " TiB"], [2 ** 30, " GiB"], [2 ** 20, " MiB"], [2 ** 10, " KiB"], [1, " B"]],
+  seconds: [[1, " s"], [1e-3, " ms"], [1e-6, " µs"]],
+  step: [[1e6, "M"], [1, ""]],
+  number: [[1, ""]],
+};
+
+Report.tickLabels = (kind, values) => {
+  const known = values.filter((v) => v !== null && v !== undefined);
+  const largest = Math.max(0, ...known.map(Math.abs));
+  const units = kind === "hours" ? [[1, " " + Report.timeUnit().name]] : Report.tickUnits[kind];
+  const [size, name] = units.find(([least]) => largest >= least) || units[units.length - 1];
+  const spelled = (spell) => {
+    // A label stands for its value when it is off by less than a hundredth of the way to the next.
+    const gap = Math.min(...known.slice(1).map((v, i) => Math.abs(v - known[i]))) || largest;
+    let digits = 0;
+    while (digits < 9 && known.some((v) => Math.abs(Number(spell(v, digits)) * size - v) > gap / 100)) digits++;
+    return (v) => spell(v, digits);
+  };
+  const plain = kind !== "number" || largest === 0 || (largest >= 1e-3 && largest < 1e6);
+  const text = spelled(plain ? (v, digits) => (v / size).toFixed(digits) : (v, digits) => v.toExponential(digits));
+  const grouped = (v) => (plain ? text(v).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ",") : text(v).replace("e+", "e"));
+  return values.map((v) => (v === null || v === undefined ? "" : v === 0 && !name.startsWith(" ") ? "0" : grouped(v) + name));
+};
+
+/* Ticks of a logarithmic axis: 1, 2 and 5 of each decade, more of them over less than a decade, fewer over many. */
+Report.logTicks = (least, most) => {
+  const first = Math.floor(Math.log10(least)), last = Math.ceil(Math.log10(most)), every = Math.ceil((last - first) / 7);
+  const within = (digits, by) => {
+    const found = [];
+    for (let power = first; power <= last; power += by) for (const digit of digits) found.push(Number(`${digit}e${power}`));
+    return found.filter((v) => v >= least && v <= most);
+  };
+  for (const digits of [[1], [1, 2, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]]) {
+    const found = within(digits, every);
+    if (found.length >= (digits.length === 1 ? 4 : 3)) return found;
+  }
+  const rough = (most - least) / 4, power = Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((digit) => Number(`${digit}e${power}`)).find((size) => size >= rough);
+  return Array.from({ length: 6 }, (_, i) => Number(((Math.ceil(least / step) + i) * step).toPrecision(12))).filter((v) => v <= most);
+};
+
 Report.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
