@@ -34,7 +34,21 @@ PUBLISHED_BILLIONS = {
     "gpt-3-6.7b": 6.7,
     "gpt-3-13b": 12.85,
     "gpt-3-175b": 174.6,
+    "mixtral-8x7b": 46.7,
+    "qwen-3-30b-a3b": 30.5,
+    "qwen-3-235b-a22b": 235.0,
+    "deepseek-v2-lite": 15.7,
+    "deepseek-v3": 671.0,
 }
+PUBLISHED_ACTIVE_BILLIONS = {
+    "mixtral-8x7b": 12.9,
+    "qwen-3-30b-a3b": 3.3,
+    "qwen-3-235b-a22b": 22.0,
+    "deepseek-v2-lite": 2.4,
+    "deepseek-v3": 37.0,
+}
+WITHOUT_LOOKED_UP = ("deepseek-v2-lite", "deepseek-v3")
+"""Whose publishers leave the embedding out of what is active."""
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -56,15 +70,39 @@ def test_presets_build_and_have_their_published_size(name: str) -> None:
     assert total == parameter_count(config, vocabulary, 2048).total
     if name in PUBLISHED_BILLIONS:
         published = PUBLISHED_BILLIONS[name]
+        # Published totals leave the modules for further tokens out.
+        total = parameter_count(config.model_copy(update={"mtp_depth": 0}), vocabulary, 2048).total
         digits = len(str(published).replace(".", "").lstrip("0"))
         assert total / 1e9 == pytest.approx(published, rel=0.5 * 10 ** (1 - digits))
     else:
-        size = float(name[:-1]) * (1e9 if name.endswith("b") else 1e6)
-        assert total == pytest.approx(size, rel=0.15)
+        count = parameter_count(config, vocabulary, 2048)
+        for size, counted in zip(name.split("-"), (count.total, count.active), strict=False):
+            wanted = float(size[:-1].removeprefix("a")) * (1e9 if size.endswith("b") else 1e6)
+            assert counted == pytest.approx(wanted, rel=0.15)
+
+
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if "moe" in preset.shape])
+def test_presets_with_experts_have_their_published_active_size(name: str) -> None:
+    config = Model(preset=name, mtp_depth=0)
+    count = parameter_count(config, PRESETS[name].published_vocabulary, 2048)
+    assert count.active < count.total
+    if name in PUBLISHED_BILLIONS:
+        active = count.active - (count.embedding if name in WITHOUT_LOOKED_UP else 0)
+        assert active / 1e9 == pytest.approx(PUBLISHED_ACTIVE_BILLIONS[name], rel=0.025)
+        forward = flops_per_token(config, PRESETS[name].published_vocabulary, 2048).matrix / 3
+        assert forward == 2 * (count.active - count.embedding - count.vector)
 
 
 def test_every_published_preset_is_checked() -> None:
-    assert {name for name in PRESETS if "-" in name} == set(PUBLISHED_BILLIONS)
+    published = {name for name, preset in PRESETS.items() if not preset.source.startswith("Stoker:")}
+    assert published == set(PUBLISHED_BILLIONS)
+
+
+def test_a_value_of_a_nested_section_is_put_over_the_presets() -> None:
+    config = Model.model_validate({"preset": "deepseek-v3", "moe": {"experts": 64, "capacity_factor": 2.0}})
+    assert config.moe is not None
+    assert (config.moe.experts, config.moe.capacity_factor, config.moe.weight_scale) == (64, 2.0, 2.5)
+    assert Model.model_validate({"preset": "deepseek-v3", "moe": None}).moe is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -9,9 +10,9 @@ from typing import Any, get_args, get_origin
 import pytest
 
 from stoker.errors import BadInput
-from stoker.recipe import Recipe
+from stoker.recipe import Model, Recipe
 from stoker.recipe.fields import Place, dotted, fields_at, leaves
-from stoker.recipe.loading import load_recipe
+from stoker.recipe.loading import dump_recipe, load_recipe
 from stoker.recipe.showing import with_origins
 from stoker.recipe.yaml_text import dump_inline, parse
 from tests.recipe.recipes import SMALL, write
@@ -46,6 +47,7 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "training.loss_scale.minimum": (0.5, ["training.precision=fp16"]),
     "evaluation.sample_tokens": (9, ["evaluation.prompts=[a]"]),
     "evaluation.temperature": (0.1, ["evaluation.prompts=[a]"]),
+    "model.mtp_loss_weight": (0.25, ["model.mtp_depth=1"]),
     "model.moe": ({"experts": 4, "experts_per_token": 2, "capacity_factor": 1.5}, []),
     "model.latent_attention": (
         {"kv_rank": 8, "nope_head_size": 4, "rope_head_size": 4, "value_head_size": 4},
@@ -184,3 +186,40 @@ def test_the_effective_recipe_is_printed_with_the_origin_of_each_value(tmp_path:
     assert any(line.startswith("  every: 7 ") and line.endswith("# override") for line in lines)
     assert any(line.startswith("  steps: 10 ") and line.endswith("# recipe.yaml:17") for line in lines)
     assert any(line.startswith("seed: 0 ") and line.endswith("# default") for line in lines)
+
+
+MOE = Model(preset="deepseek-v3").model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    "name", [f"{section}.{key}" for section in ("moe", "latent_attention") for key in MOE[section]]
+)
+def test_every_value_of_an_optional_section_can_be_overridden_over_a_preset(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(re.sub(r"(?ms)^model:\n.*?^(?=\w)", "model:\n  preset: deepseek-v3\n", SMALL))
+    section, key = name.split(".")
+    old: Any = MOE[section][key]
+    particular = {
+        "experts": 64,
+        "experts_per_token": 4,
+        "gate": "softmax",
+        "group_score": "best",
+        "groups_per_token": 2,
+        "value_head_size": 64,
+    }
+    value = particular.get(
+        key, not old if isinstance(old, bool) else 2.0 if isinstance(old, float) else (old or 1) * 2
+    )
+    loaded = load_recipe(path, [f"model.{name}={dump_inline(value)}"])
+    dumped = loaded.recipe.model_dump(mode="json")["model"]
+    assert dumped[section] == {**MOE[section], key: value}
+    assert loaded.origins[f"model.{name}"] == "override"
+    others = {loaded.origins[f"model.{section}.{other}"] for other in MOE[section] if other != key}
+    assert others <= {"preset deepseek-v3", "default"}
+    assert "preset deepseek-v3" in others
+    assert load_text(tmp_path, dump_recipe(loaded.recipe)) == loaded.recipe
+
+
+def load_text(folder: Path, text: str) -> Recipe:
+    (folder / "again.yaml").write_text(text)
+    return load_recipe(folder / "again.yaml").recipe

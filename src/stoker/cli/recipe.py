@@ -113,5 +113,8 @@ def presets(json: AsJson = False) -> None:
     from stoker.recipe.consequences import preset_rows
 
     print_result(
-        table(["preset", "parameters", "layers", "hidden", "heads", "kv", "vocabulary", "source"], preset_rows())
+        table(
+            ["preset", "parameters", "active", "layers", "hidden", "heads", "kv", "vocabulary", "source"],
+            preset_rows(),
+        )
     )

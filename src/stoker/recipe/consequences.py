@@ -45,6 +45,8 @@ class Consequences:
     parameters: int
     embedding_parameters: int
     """Parameters that are only looked up."""
+    active_parameters: int
+    """Parameters that one token uses: fewer than all where there are experts."""
     batches: tuple[BatchSize, ...]
     steps: int
     tokens: int
@@ -58,11 +60,12 @@ class Consequences:
     def as_text(self) -> str:
         """For people."""
         upper = "" if self.vocabulary_given else " (at most; it is trained on the text)"
+        active = f", {self.active_parameters:,} used by a token" if self.active_parameters < self.parameters else ""
         lines = [
             f"recipe      {self.name}: no mistakes",
             f"run         {self.run}",
             f"vocabulary  {self.vocabulary_size:,}{upper}",
-            f"parameters  {self.parameters:,}, of them {self.embedding_parameters:,} only looked up",
+            f"parameters  {self.parameters:,}, of them {self.embedding_parameters:,} only looked up{active}",
             f"layout      {self.layout}",
         ]
         for batch in self.batches:
@@ -100,6 +103,7 @@ def consequences_of(loaded: LoadedRecipe) -> Consequences:
         vocabulary_given=recipe.tokenizer.path is not None,
         parameters=count.total,
         embedding_parameters=count.embedding,
+        active_parameters=count.active,
         batches=batches,
         steps=training.steps,
         tokens=training.samples_before(training.steps + 1) * training.sequence_length,
@@ -123,15 +127,16 @@ def _vocabulary_size(loaded: LoadedRecipe) -> int:
 
 
 def preset_rows() -> list[list[object]]:
-    """A table of presets: name, parameters with the published vocabulary, shape, source."""
+    """A table of presets: name, parameters with the published vocabulary (all; used by a token), shape, source."""
     rows: list[list[object]] = []
     for name, preset in PRESETS.items():
         model = Model.model_validate({"preset": name})
-        total = parameter_count(model, preset.published_vocabulary, 2048).total
+        count = parameter_count(model, preset.published_vocabulary, 2048)
         rows.append(
             [
                 name,
-                total,
+                count.total,
+                count.active,
                 model.layers,
                 model.hidden_size,
                 model.heads,

@@ -156,6 +156,7 @@ _CONDITIONS = (
         lambda r: r.training.schedule.name in ("cosine", "linear", "wsd"),
         "this schedule has no minimum",
     ),
+    _Condition("model.mtp_loss_weight", lambda r: r.model.mtp_depth > 0, "model.mtp_depth is 0"),
     _Condition("model.rope_theta", lambda r: r.model.position == "rope", "model.position is not rope"),
     _Condition(
         "evaluation.sample_tokens", lambda r: bool(r.evaluation.prompts), "evaluation.prompts names no prompt"
