@@ -43,6 +43,9 @@ def test_equals_one_process(ranks: int) -> None:
     for length in (1, ranks, 2 * ranks + 1, 8 * ranks):
         for seed, features in enumerate(FEATURES):
             cases.append(draw_case(seed, torch.float64, **{**PLAIN, "length": length, **features}))
+    for window, packed in ((None, True), (600, False)):  # as many queries as a tile has, and more
+        long = {"length": 1300, "batch": 1, "heads": 2, "kv_heads": 1, "tile": 512, "alibi": True}
+        cases.append(draw_case(2, torch.float64, **{**PLAIN, **long, "window": window, "packed": packed}))
     for errors in run_ranks(_errors, ranks, cases, timeout=200):
         for (method, case), value in errors.items():
             assert value <= TOLERANCES[case.dtype], (method, case)
