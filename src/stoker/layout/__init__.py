@@ -167,11 +167,3 @@ class Layout(BaseModel):
                 f"data-parallel ranks ({self}); use {nearest}, or another layout"
             )
         return global_batch_size // ranks
-
-    def require_world_size(self, world_size: int) -> None:
-        """Raise `BadInput` unless exactly `world_size` processes were started."""
-        if world_size != self.world_size:
-            raise BadInput(
-                f"layout {self} needs {self.world_size} processes, but {world_size} were started; "
-                f"set layout.pp, dp_replicate, dp_shard, cp and tp so that their product is {world_size}"
-            )

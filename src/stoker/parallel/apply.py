@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from stoker.layout.ranks import expert_sizes
 from stoker.model import Decoder
 from stoker.parallel.compilation import compile_block
 from stoker.parallel.context_parallel import SequenceSplit, context_parallel
 from stoker.parallel.expert_parallel import SequencesOverRanks, expert_parallel
+from stoker.parallel.fixed_order import FixedOrder, FixedOrderGradients
 from stoker.parallel.gradients import Gradients
 from stoker.parallel.parallel_model import LocalInputs, ParallelModel, Stage
 from stoker.parallel.pipeline import Pipeline, stage_to_rank, stages_of_rank
@@ -33,6 +35,8 @@ class Settings:
     """Type gradients are summed in; by default their own."""
     seed: int = 0
     """Of the initial values, when the model has none yet."""
+    fixed_order: bool = False
+    """Sum gradients in an order that does not depend on the layout; for data-parallel layouts only."""
     offload_stages: bool = False
     """Let what pipeline stages keep for backward rest in host memory."""
 
@@ -47,6 +51,7 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
     then no rank ever holds more than its own part. It is taken apart, and not to be used any more.
     """
     layout, names = world.layout, [name for name, _ in model.named_parameters()]
+    order = FixedOrder(world) if settings.fixed_order else None
     split = None
     stages: dict[int, Stage] = {}
     parts = {0: model} if layout.pp == 1 else stages_of_rank(model, layout, world.rank)
@@ -61,7 +66,7 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
         if settings.compile_blocks:
             for block in _blocks(part):
                 compile_block(block)
-        stages[number] = Stage(part, held, shard(part, _blocks(part), world, settings.reduce))
+        stages[number] = Stage(part, held, shard(part, _blocks(part), world, settings.reduce, order))
     ours = [one for stage in stages.values() for one in stage.held.values()]
     for stage in stages.values():
         _materialise(stage, world.device, settings.seed)
@@ -74,10 +79,11 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
         held=ours,
         world=world,
         config=model.config,
-        gradients=Gradients(names, parameters, world),
+        gradients=Gradients(names, parameters, world, exact=settings.fixed_order),
         split=split,
         pipeline=_pipeline(stages, model, split, world, settings),
-        summed=_summed(parameters, world, settings),
+        order=order,
+        summed=_summed(parameters, world, settings, order),
         partial=PartialGradients(
             [(one.parameter, group) for one in parameters for group in one.placement.partial], twins
         ),
@@ -154,9 +160,13 @@ def _pipeline(
     return Pipeline(parts, world.layout, world, stream_shape, dtype, offload=settings.offload_stages)
 
 
-def _summed(held: Iterable[Held], world: World, settings: Settings) -> SummedGradients:
+def _summed(
+    held: Iterable[Held], world: World, settings: Settings, order: FixedOrder | None
+) -> SummedGradients | FixedOrderGradients:
     """Sums over ranks that see other tokens, of what FSDP does not sum."""
     held = list(held)
+    if order is not None:
+        return FixedOrderGradients([one.parameter for one in held if not isinstance(one.parameter, DTensor)], order)
     dense = world.replicas if world.sharding_mesh() is None else None
     experts: dist.ProcessGroup | None = None
     if any(one.placement.expert for one in held) and world.sharding_mesh(experts=True) is None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from stoker.parallel.placement import Held, local
@@ -18,8 +19,12 @@ from stoker.parallel.world import World
 class Gradients:
     """All gradients of a model, after backward has summed them over ranks."""
 
-    def __init__(self, names: Sequence[str], held: Sequence[Held], world: World) -> None:
-        """`names` are those of all parameters of the whole model, `held` are this rank's."""
+    def __init__(self, names: Sequence[str], held: Sequence[Held], world: World, exact: bool = False) -> None:
+        """`names` are those of all parameters of the whole model, `held` are this rank's.
+
+        `exact` sums squares as whole numbers, so that norms are the same to the bit in every layout.
+        """
+        self._exact = exact
         self.names = tuple(names)
         self._held, self._world = list(held), world
         index = {name: place for place, name in enumerate(self.names)}
@@ -38,6 +43,8 @@ class Gradients:
 
         A parameter without a gradient counts as zero.
         """
+        if self._exact:
+            return self._exact_norms()
         squares = torch.zeros(len(self.names), dtype=torch.float64, device=self._world.device)
         present = [place for place, one in enumerate(self._held) if one.parameter.grad is not None]
         gradients = [_gradient_of(self._held[place]) for place in present]
@@ -49,6 +56,35 @@ class Gradients:
             where = torch.tensor([self._places[place] for place in present], device=squares.device)
             squares.index_add_(0, where, norms.square() * shares)
         return self._world.sum(squares).sqrt()
+
+    def _exact_norms(self) -> Tensor:
+        """Norms to about nine digits, from sums of whole numbers, which no order of addition changes."""
+        device = self._world.device
+        largest = torch.zeros(len(self.names), dtype=torch.float64, device=device)
+        counts = torch.zeros(len(self.names), dtype=torch.int64, device=device)
+        gradients: dict[int, Tensor] = {}
+        for place, one in zip(self._places, self._held, strict=True):
+            counts[place] = math.prod(one.shape)
+            if one.parameter.grad is not None and local(one.parameter.grad).numel():
+                gradients[place] = local(one.parameter.grad).to(torch.float64)
+                largest[place] = gradients[place].abs().max().nan_to_num(nan=math.inf)
+        if self._world.layout.world_size > 1:
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        _, exponents = torch.frexp(largest)
+        # So many bits for each square that the sum of all fits into 63.
+        bits = 62 - torch.frexp(counts.clamp(min=1).to(torch.float64))[1]
+        sums = torch.zeros(len(self.names), dtype=torch.int64, device=device)
+        for place, gradient in gradients.items():
+            if largest[place].isfinite():
+                scaled = torch.ldexp(gradient, -exponents[place]).square()
+                sums[place] = torch.ldexp(scaled, bits[place]).round().to(torch.int64).sum()
+        self._world.sum(sums)
+        copies = torch.ones_like(sums)
+        copies[self._places] = torch.tensor(
+            [one.placement.holders * one.copies for one in self._held], device=device
+        )
+        squares = torch.ldexp((sums // copies).to(torch.float64), 2 * exponents - bits)
+        return torch.where(largest.isfinite(), squares.sqrt(), largest)
 
     def total_norm(self, norms: Tensor) -> float:
         """The global norm, from the norms of all parameters."""

@@ -17,6 +17,7 @@ from stoker.model.position import Places
 from stoker.model.router import RouterStatistics
 from stoker.parallel.context_parallel import SequenceSplit
 from stoker.parallel.expert_parallel import SequencesOverRanks
+from stoker.parallel.fixed_order import FixedOrder, FixedOrderGradients
 from stoker.parallel.gradients import Gradients
 from stoker.parallel.pipeline import Pipeline
 from stoker.parallel.placement import Held
@@ -80,8 +81,9 @@ class ParallelModel:
     gradients: Gradients
     split: SequenceSplit | None
     pipeline: Pipeline[LocalInputs] | None
-    summed: SummedGradients
+    summed: SummedGradients | FixedOrderGradients
     partial: PartialGradients
+    order: FixedOrder | None = None
 
     @property
     def counts(self) -> bool:
@@ -181,6 +183,8 @@ class ParallelModel:
     ) -> Iterator[TokenLosses]:
         for index, batch in enumerate(batches):
             last = index == len(batches) - 1
+            if self.order is not None:
+                self.order.begin(index, len(batches))
             with self._before_backward(0, last, False):
                 with phase("forward"):
                     losses = run(self.part, batch, None)

@@ -12,13 +12,17 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from stoker.parallel.fixed_order import FixedOrder, in_fixed_order
 from stoker.parallel.world import World
 
 
 class Sharding:
     """FSDP2 over one part of the model, and when it gathers and reduces."""
 
-    def __init__(self, model: nn.Module, world: World) -> None:
+    def __init__(self, model: nn.Module, world: World, order: FixedOrder | None) -> None:
+        self._always_sum = order is not None
+        if order is not None:
+            in_fixed_order(model, order)
         self._modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
         self._stage = world.layout.zero_stage
         for module in self._modules:
@@ -32,8 +36,11 @@ class Sharding:
         `later` says that weight gradients come after the backward pass: then nothing is summed in it.
         """
         for module in self._modules:
-            module.set_requires_gradient_sync(not later and (last or self._stage > 1), recurse=False)
+            module.set_requires_gradient_sync(self._sums(last, later), recurse=False)
             module.set_reshard_after_backward(self._stage == 3 or (last and not later), recurse=False)
+
+    def _sums(self, last: bool, later: bool) -> bool:
+        return not later and (last or self._stage > 1 or self._always_sum)
 
     def reduce(self) -> None:
         """Sum what gradients there are that no backward pass has summed, and gather no longer.
@@ -58,15 +65,20 @@ class Sharding:
 
 
 def shard(
-    model: nn.Module, blocks: Iterable[nn.Module], world: World, reduce: torch.dtype | None
+    model: nn.Module,
+    blocks: Iterable[nn.Module],
+    world: World,
+    reduce: torch.dtype | None,
+    order: FixedOrder | None = None,
 ) -> Sharding | None:
     """Shard each of `blocks`, then what is left of `model`, in place; None when nothing is to be sharded.
 
     Experts are sharded over the ranks that hold the same ones. Weights are gathered in their own
     precision and autocast inside the module, so that a sharded run computes what a replicated one
-    does, to the bit of every cast. `reduce` is the type gradients are summed in (default: their own).
+    does, to the bit of every cast. `reduce` is the type gradients are summed in (default: their own),
+    `order` the order they are summed in where that must not depend on the layout.
     """
-    mesh = world.sharding_mesh()
+    mesh = world.sharding_mesh(copies_apart=order is not None)
     if mesh is None:
         return None
     expert_mesh = world.sharding_mesh(experts=True)
@@ -81,7 +93,7 @@ def shard(
                 fully_shard(module, mesh=expert_mesh, mp_policy=policy, reshard_after_forward=free)
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=free, ignored_params=whole_experts)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False, ignored_params=whole_experts)
-    return Sharding(model, world)
+    return Sharding(model, world, order)
 
 
 def experts_of(block: nn.Module) -> list[nn.Module]:

@@ -68,8 +68,11 @@ class World:
         """The ranks that hold the same parameters and see other tokens."""
         return self.group(replicas(self.layout, self.rank))
 
-    def sharding_mesh(self, experts: bool = False) -> DeviceMesh | None:
-        """The mesh that parameters are sharded over: [copies, shards] or [shards]; None when they are not."""
+    def sharding_mesh(self, experts: bool = False, copies_apart: bool = False) -> DeviceMesh | None:
+        """The mesh that parameters are sharded over: [copies, shards] or [shards]; None when they are not.
+
+        `copies_apart` leaves copies out: FSDP then sums gradients over shards only.
+        """
         if experts:
             copies, parts = (among_experts(self.layout, self.rank, name) for name in ("replicate", "shard"))
             both = among_experts(self.layout, self.rank, "replicate", "shard")
@@ -81,7 +84,7 @@ class World:
         device, part_group = self.device.type, self.group(parts)
         if part_group is None:  # as many expert-parallel ranks as there are to shard over
             return None
-        if len(copies) == 1:
+        if len(copies) == 1 or copies_apart:
             return DeviceMesh.from_group(part_group, device, mesh_dim_names=("shard",))
         copy_group = self.group(copies)
         assert copy_group is not None

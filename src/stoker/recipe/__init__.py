@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import Field, model_validator
 
 from stoker.layout import Layout
+from stoker.layout.validity import ModelShape, problems, suggestion
 from stoker.recipe.data import Cleaning, Data, Deduplication, Kind, PackageFiles, Source, Tokenizer
 from stoker.recipe.latent import LatentAttention
 from stoker.recipe.mixture import MixtureOfExperts
@@ -92,13 +95,40 @@ class Recipe(Section):
                     f"training.{where}: {per_rank} sequences per rank are not a multiple of "
                     f"micro_batch_size {micro}; use one of {', '.join(map(str, divisors[:12]))}"
                 )
+        found = problems(self.layout, replace(self.shape, batch_sizes=()))
+        if found:
+            raise ValueError(f"layout: {'; '.join(found)}. {suggestion(self.layout, self.shape)}")
+        divided = [name for name in ("pp", "cp", "tp", "ep") if getattr(self.layout, name) > 1]
+        if self.training.deterministic == "across_layouts" and divided:
+            raise ValueError(
+                f"training.deterministic: across_layouts holds for dp_replicate and dp_shard, but "
+                f"layout.{divided[0]} is {getattr(self.layout, divided[0])}; set it to 1, or deterministic to same_layout"
+            )
         return self
+
+    @property
+    def shape(self) -> ModelShape:
+        """What decides which layouts are possible."""
+        model, training = self.model, self.training
+        sizes = [training.global_batch_size, *(ramp.global_batch_size for ramp in training.batch_ramp)]
+        return ModelShape(
+            layers=model.layers,
+            heads=model.heads,
+            kv_heads=model.heads if model.latent_attention else model.key_value_heads,
+            ffn_hidden_size=model.ffn_hidden_size,
+            sequence_length=training.sequence_length,
+            experts=model.moe.experts if model.moe else None,
+            sliding_window=model.sliding_window,
+            batch_sizes=tuple(sizes),
+        )
 
     def micro_batch_size_at(self, step: int) -> int:
         """Sequences per forward pass on one rank at `step`: as given, or the largest divisor that keeps
-        a forward pass at or below 8,192 tokens."""
+        a forward pass at or below 8,192 tokens; 1 where bits must not depend on the layout."""
         if self.training.micro_batch_size is not None:
             return self.training.micro_batch_size
+        if self.training.deterministic == "across_layouts":
+            return 1  # any other size would depend on the layout
         per_rank = self.layout.sequences_per_rank(self.training.batch_size_at(step))
         most = max(1, _LARGEST_DERIVED_MICRO_BATCH_TOKENS // self.training.sequence_length)
         return max(d for d in range(1, per_rank + 1) if per_rank % d == 0 and d <= most)

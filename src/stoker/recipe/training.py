@@ -128,6 +128,9 @@ class Training(Section):
     """A token attends only to tokens of its own document."""
     compile: bool = False
     """Compile each block with torch.compile."""
+    deterministic: Literal["same_layout", "across_layouts"] = "same_layout"
+    """`same_layout`: the same recipe and layout give the same bits. `across_layouts`: so does every split of the
+    batch over dp_replicate, dp_shard and accumulation, at the price of more memory and communication."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = Field(default=None, ge=1, le=1024)
     """Processor threads per rank; by default the processors divided by the ranks of this machine."""
@@ -143,6 +146,11 @@ class Training(Section):
             raise ValueError(
                 f"schedule.warmup_steps ({self.schedule.warmup_steps}) exceeds steps ({self.steps}): "
                 "the learning rate would never arrive"
+            )
+        if self.deterministic == "across_layouts" and isinstance(self.optimizer, Adafactor):
+            raise ValueError(
+                "deterministic: across_layouts is not possible with adafactor, whose means over rows and columns "
+                "are rounded as they are divided; use adamw, muon or lion"
             )
         decay = self.schedule.decay_steps if self.schedule.name == "wsd" else None
         if decay is not None and self.schedule.warmup_steps + decay > self.steps:

@@ -17,6 +17,7 @@ from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
 from stoker.errors import BadInput, Terminated
+from stoker.layout.validity import require_world_size
 from stoker.parallel.world import choose_device
 from stoker.planning import Plan, look_at_machine, make_plan, measure_machine, require_fits
 from stoker.plural import counted
@@ -122,7 +123,7 @@ def plan_for(loaded: LoadedRecipe, corpus: Corpus) -> Plan:
 def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
     rank, local_rank = _set_by_launcher("RANK"), _set_by_launcher("LOCAL_RANK", "0")
     local_ranks = _set_by_launcher("LOCAL_WORLD_SIZE", "1")
-    loaded.recipe.layout.require_world_size(_set_by_launcher("WORLD_SIZE"))
+    require_world_size(loaded.recipe.layout, loaded.recipe.shape, _set_by_launcher("WORLD_SIZE"))
     corpus = find_prepared(loaded)
     if corpus is None:
         raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")

@@ -55,7 +55,9 @@ def train_rank(
     """Train as rank `rank` until the last step is done. Collective over all ranks of the job's layout."""
     training = job.recipe.training
     device = choose_device(training.device, local_rank)
-    use_processors(training.threads, local_ranks, device)
+    # Products of matrices are rounded differently by another number of threads.
+    threads = training.threads or (1 if training.deterministic == "across_layouts" else None)
+    use_processors(threads, local_ranks, device)
     with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds) as world:
         trainer = build_trainer(job, world, stop, report)
         try:
@@ -103,6 +105,7 @@ def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelM
         compile_blocks=recipe.training.compile,
         reduce=reduction_dtype(recipe.training),
         seed=recipe.seed,
+        fixed_order=recipe.training.deterministic == "across_layouts",
     )
     return apply(model, world, settings)
 

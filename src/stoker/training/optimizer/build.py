@@ -31,15 +31,17 @@ def build_optimizer(held: Sequence[Held], training: Training) -> torch.optim.Opt
     _require_dtype(held, training)
     settings = training.optimizer
     by_parameter: dict[Tensor, Held] = {one.parameter: one for one in held}
+    # The fused kernel rounds elements at the end of a tensor differently, so that shards would matter.
+    fused = training.deterministic == "same_layout"
     match settings:
         case AdamW():
             groups = _groups(held, training, settings.learning_rate, settings.weight_decay)
             betas = (settings.beta1, settings.beta2)
             return torch.optim.AdamW(
-                groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True
+                groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=fused, foreach=not fused
             )
         case Muon():
-            return MuonOptimizer(_muon_groups(held, training, settings), by_parameter, settings)
+            return MuonOptimizer(_muon_groups(held, training, settings), by_parameter, settings, fused)
         case Adafactor():
             groups = _groups(held, training, settings.learning_rate, settings.weight_decay)
             return AdafactorOptimizer(groups, by_parameter, settings)

@@ -29,9 +29,12 @@ class MuonOptimizer(Optimizer):
     so that a layout does not change the update. Stacked matrices [E, rows, columns] are each its own.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], held: Mapping[Tensor, Held], settings: Muon) -> None:
+    def __init__(
+        self, groups: list[dict[str, Any]], held: Mapping[Tensor, Held], settings: Muon, fused: bool
+    ) -> None:
+        """`fused` is AdamW's: one kernel for all of its arithmetic."""
         super().__init__(groups, {})
-        self._held, self._settings = held, settings
+        self._held, self._settings, self._fused = held, settings, fused
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -76,7 +79,8 @@ class MuonOptimizer(Optimizer):
             [local(state["exp_avg_sq"]) for state in states],
             [],
             [state["step"] for state in states],
-            fused=True,
+            fused=self._fused,
+            foreach=not self._fused,
             amsgrad=False,
             beta1=self._settings.beta1,
             beta2=self._settings.beta2,
