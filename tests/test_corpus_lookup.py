@@ -9,13 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from stoker import cli
-from stoker.corpus_lookup import corpus_at
+from stoker.corpus_lookup import corpus_at, history_of
 from stoker.data.prepare import prepare
 from stoker.errors import BadInput
 from stoker.progress import Silent
 from stoker.recipe.loading import dump_recipe, load_recipe
 from stoker.run_directory import RunDirectory
 from stoker.training.origin import write_origin
+from tests.data.small_corpus import small_recipe
+from tests.data.test_prepare import words, write_lines
 from tests.end_to_end.small_job import write_job
 
 
@@ -90,3 +92,26 @@ def test_show_prints_the_documents_of_a_step(job: Path) -> None:
     assert result.exit_code == 0
     assert "step 3: 8 sequences" in result.stdout
     assert "text/中文 文本" in result.stdout or "english.jsonl" in result.stdout
+
+
+def test_a_file_is_found_by_its_path_and_by_its_last_parts(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = corpus_at(job)
+    rows = history_of(corpus, "text/中文 文本/文章 003.txt")
+    assert len(rows) == 1
+    assert history_of(corpus, str(job / "text" / "中文 文本" / "文章 003.txt")) == rows
+    assert history_of(corpus, "文章 003.txt") == rows
+    assert history_of(corpus, "中文 文本/文章 003.txt") == rows
+    monkeypatch.chdir(job / "text")
+    assert history_of(corpus, "./中文 文本/文章 003.txt") == rows
+    with pytest.raises(BadInput, match="no document and no file named 'none"):
+        history_of(corpus, "none.txt")
+
+
+def test_a_name_of_several_files_is_answered_with_their_list(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write_lines(tmp_path / folder / "same.jsonl", words(60, seed=ord(folder)))
+    sources = [{"name": name, "paths": [f"{name}/same.jsonl"]} for name in ("a", "b")]
+    corpus = prepare(small_recipe(tmp_path, sources=sources), Silent())
+    with pytest.raises(BadInput, match=r"one of 2 files; name one in full: a/same.jsonl, b/same.jsonl"):
+        history_of(corpus, "same.jsonl")
+    assert {row["source"] for row in history_of(corpus, str(tmp_path / "b" / "same.jsonl"))} == {"b"}

@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from stoker.data.corpus import Corpus
+from stoker.data.ledger import Ledger
 from stoker.data.prepare import find_prepared
 from stoker.errors import BadInput
+from stoker.plural import counted
 from stoker.recipe.loading import load_recipe
 from stoker.run_directory import RunDirectory
 from stoker.training.origin import corpus_of
+
+_FILES_NAMED = 12
+
+
+def history_of(corpus: Corpus, name: str) -> list[dict[str, Any]]:
+    """Ledger rows of a document, by identifier, or of a file: as the ledger has it, by path, or by its last parts.
+
+    Raises `BadInput` when there is none, or when the name is that of several files.
+    """
+    ledger = Ledger(corpus.folder)
+    rows = ledger.why(name)
+    if rows:
+        return rows
+    path = Path(name).expanduser()
+    files = ledger.files_like(str(path.absolute()) if path.exists() else str(path))
+    if len(files) == 1:
+        return ledger.why(files[0])
+    if files:
+        more = f", and {len(files) - _FILES_NAMED:,} more" if len(files) > _FILES_NAMED else ""
+        raise BadInput(
+            f"{name!r} may be one of {counted(len(files), 'files')}; name one in full: "
+            f"{', '.join(files[:_FILES_NAMED])}{more}"
+        )
+    raise BadInput(
+        f"the ledger knows no document and no file named {name!r}; `stoker data sample` shows some names"
+    )
 
 
 def corpus_at(path: Path) -> Corpus:

@@ -223,3 +223,12 @@ def test_every_value_of_an_optional_section_can_be_overridden_over_a_preset(tmp_
 def load_text(folder: Path, text: str) -> Recipe:
     (folder / "again.yaml").write_text(text)
     return load_recipe(folder / "again.yaml").recipe
+
+
+@pytest.mark.parametrize("schedule", ["{warmup_steps: 8}", "{name: wsd, warmup_steps: 1, decay_steps: 6}"])
+def test_fewer_steps_than_the_schedule_has_names_the_second_override_to_give(tmp_path: Path, schedule: str) -> None:
+    recipe = write(tmp_path, SMALL.replace("steps: 10", f"steps: 10\n  schedule: {schedule}"))
+    with pytest.raises(BadInput, match=r"such as training\.schedule\.\w+=\d+") as caught:
+        load_recipe(recipe, ["training.steps=5"])
+    second = str(caught.value).split("such as ")[1].split()[0]
+    assert load_recipe(recipe, ["training.steps=5", second]).recipe.training.steps == 5

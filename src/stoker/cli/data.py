@@ -102,7 +102,8 @@ def why(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="Identifier of a document, or a file, as `stoker data sample` prints them."
+            metavar="NAME",
+            help="Identifier of a document, or a file: as `stoker data sample` prints it, or its path.",
         ),
     ],
     json: AsJson = False,
@@ -111,18 +112,10 @@ def why(
 
     Example: `stoker data why recipe.yaml books/emma.txt`
     """
-    from stoker.corpus_lookup import corpus_at
-    from stoker.data.ledger import Ledger
+    from stoker.corpus_lookup import corpus_at, history_of
 
-    rows = Ledger(corpus_at(corpus).folder).why(name)
-    if json:
-        print_json(rows)
-    elif not rows:
-        raise BadInput(
-            f"the ledger knows no document and no file named {name!r}; `stoker data sample` shows some names"
-        )
-    else:
-        print_result(_ledger_table(rows))
+    rows = history_of(corpus_at(corpus), name)
+    print_json(rows) if json else print_result(_ledger_table(rows))
 
 
 @verbs.command()

@@ -65,7 +65,7 @@ def new(
         typer.Option("--tokens", help="Tokens to train on, such as `2b`; 20 per parameter if not given."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the run; the file's folder if not given.")
+        str | None, typer.Option("--name", help="Name of the run; the file's, without its ending, if not given.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     json: AsJson = False,

@@ -83,6 +83,15 @@ class Ledger:
         """Rows of the document with this identifier, or of all documents and faults of this file."""
         return self._listed(self.rows().filter((pl.col("identifier") == name) | (pl.col("file") == name)))
 
+    def files_like(self, name: str) -> list[str]:
+        """Files that `name` may mean: the one that an absolute path ends with, or all that end with `name`."""
+        files: list[str] = self.rows().select("file").drop_nulls().unique().collect()["file"].sort().to_list()
+        if name.startswith("/"):
+            inside = [file for file in files if f"/{name}".endswith(f"/{_below(file)}")]
+            longest = max((len(_below(file)) for file in inside), default=0)
+            return [file for file in inside if len(_below(file)) == longest]
+        return [file for file in files if file.endswith((f"/{name}", f":{name}"))]
+
     def sample(self, reason: str, count: int) -> list[dict[str, Any]]:
         """Up to `count` rows with this reason or verdict, spread evenly over the ledger."""
         found = self.rows().filter((pl.col("reason") == reason) | (pl.col("verdict") == reason)).collect()
@@ -106,6 +115,13 @@ class Ledger:
 
     def _listed(self, rows: pl.LazyFrame) -> list[dict[str, Any]]:
         return rows.collect().to_dicts()
+
+
+def _below(file: str) -> str:
+    """A file's name without the steps up from the recipe's folder that it may begin with."""
+    while file.startswith("../"):
+        file = file.removeprefix("../")
+    return file
 
 
 def _funnel_of(source: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
 from stoker.plural import counted
-from stoker.recipe import Data, Model, Recipe, Training
+from stoker.recipe import Data, Model, Recipe, Source, Training
 from stoker.recipe.derivation import Derivation, Derived, derive, read_amount
 from stoker.recipe.fields import field_type, section_for
 from stoker.recipe.yaml_text import dump_inline
@@ -55,7 +55,7 @@ def write_template(
     wanted = read_amount(parameters, "--parameters")
     derivation = derive(wanted, read_amount(tokens, "--tokens") if tokens is not None else None)
     if name is None:
-        name = re.sub(r"[^\w.-]+", "-", path.absolute().parent.name)[:100].strip("-") or "model"
+        name = re.sub(r"[^\w.-]+", "-", path.absolute().stem)[:100].strip("-.") or "model"
     elif not re.fullmatch(r"[\w.-]{1,128}", name) or not name.strip("."):
         raise BadInput(f"--name: only letters, digits, `_`, `-` and `.`, not dots alone, at most 128; got {name!r}")
     write_text(path, template(name, derivation, _guess_sources(data, path.absolute().parent)))
@@ -114,12 +114,13 @@ def _source_lines(source: _SourceGuess) -> list[str]:
     lines.append(_line("kind", source.kind, 3))
     if source.language is not None:
         lines.append(_line("language", source.language, 3))
-    return [
-        *lines,
+    lines.append(
         _explained(
             "      # weight: 1.0", "share in the mixture, for all sources or none; else in proportion to tokens"
-        ),
-    ]
+        )
+    )
+    given = {"name", "paths", "packages", "kind", "weight"} | ({"language"} if source.language else set())
+    return [*lines, *_defaults(Source, given, 3)]
 
 
 def _line(key: str, derived: Derived, depth: int) -> str:

@@ -100,6 +100,11 @@ class LossScale(Section):
     """Below this the run stops as non-finite: the gradients themselves are broken."""
 
 
+def _shorter(warmup: int, decay: int, steps: int) -> str:
+    """The change of one of the two with which both fit into `steps`."""
+    return f"decay_steps={steps - warmup}" if warmup < steps else f"warmup_steps={max(0, steps - decay)}"
+
+
 class Training(Section):
     """One training run."""
 
@@ -145,7 +150,8 @@ class Training(Section):
         if self.schedule.warmup_steps > self.steps:
             raise ValueError(
                 f"schedule.warmup_steps ({self.schedule.warmup_steps}) exceeds steps ({self.steps}): "
-                "the learning rate would never arrive"
+                "the learning rate would never arrive; give fewer as well, such as "
+                f"training.schedule.warmup_steps={self.steps // 10}"
             )
         if self.deterministic == "across_layouts" and isinstance(self.optimizer, Adafactor):
             raise ValueError(
@@ -156,7 +162,8 @@ class Training(Section):
         if decay is not None and self.schedule.warmup_steps + decay > self.steps:
             raise ValueError(
                 f"schedule.warmup_steps ({self.schedule.warmup_steps}) and decay_steps ({decay}) together exceed "
-                f"steps ({self.steps}); shorten one of them"
+                f"steps ({self.steps}); give fewer of one as well, such as "
+                f"training.schedule.{_shorter(self.schedule.warmup_steps, decay, self.steps)}"
             )
         return self
 
