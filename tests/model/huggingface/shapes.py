@@ -69,6 +69,54 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt_bigcode": ("GPTBigCodeForCausalLM", {**LAYER_GELU, **BIASES, "position": "learned", "kv_heads": 1}),
     "starcoder2": ("Starcoder2ForCausalLM", {**LAYER_GELU, "head_size": 10, "tie_embeddings": True}),
     "starcoder2 window": ("Starcoder2ForCausalLM", {**LAYER_GELU, **BIASES, "sliding_window": 7}),
+    "mixtral": (
+        "MixtralForCausalLM",
+        {"sliding_window": 7, "moe": {"experts": 4, "experts_per_token": 2, "normalise_weights": True}},
+    ),
+    "qwen3 moe": (
+        "Qwen3MoeForCausalLM",
+        {
+            "qk_norm": "head",
+            "moe": {"experts": 6, "experts_per_token": 3, "expert_ffn_hidden_size": 12, "first_dense_layers": 1},
+        },
+    ),
+    "deepseek v3": (
+        "DeepseekV3ForCausalLM",
+        {
+            "kv_heads": None,
+            "norm_epsilon": 1e-6,
+            "mtp_depth": 1,
+            "latent_attention": {
+                "kv_rank": 10,
+                "query_rank": 12,
+                "nope_head_size": 6,
+                "rope_head_size": 4,
+                "value_head_size": 5,
+            },
+            "moe": {
+                "experts": 8,
+                "experts_per_token": 2,
+                "expert_ffn_hidden_size": 12,
+                "shared_experts": 2,
+                "first_dense_layers": 1,
+                "gate": "sigmoid",
+                "normalise_weights": True,
+                "weight_scale": 2.5,
+                "groups": 4,
+                "groups_per_token": 2,
+                "bias_update_rate": 0.01,
+            },
+        },
+    ),
+    "deepseek v3 plain": (
+        "DeepseekV3ForCausalLM",
+        {
+            "kv_heads": None,
+            "norm_epsilon": 1e-6,
+            "latent_attention": {"kv_rank": 10, "nope_head_size": 6, "rope_head_size": 4, "value_head_size": 6},
+            "moe": {"experts": 4, "experts_per_token": 1, "shared_experts": 1, "gate": "sigmoid"},
+        },
+    ),
     "stablelm": ("StableLmForCausalLM", {"norm": "layer", "attention_bias": True}),
 }
 

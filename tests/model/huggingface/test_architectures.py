@@ -67,7 +67,29 @@ def test_every_combination_gets_a_class_or_a_named_reason() -> None:
             else:
                 with pytest.raises(BadInput, match=r"model\.\w+ must be .*, but is "):
                     architecture_for(config)
-    assert found == {architecture.name for architecture in ARCHITECTURES}
+    with_experts = {"MixtralForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM"}
+    assert found == {architecture.name for architecture in ARCHITECTURES} - with_experts
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("mixtral", {"capacity_factor": 1.0}, "drops tokens"),
+        ("mixtral", {"shared_experts": 1}, "shared experts"),
+        ("qwen3 moe", {"gate": "sigmoid"}, "but is sigmoid, without shared experts"),
+        ("deepseek v3", {"shared_experts": 0}, "but is sigmoid, without shared experts"),
+        ("deepseek v3", {"group_score": "best"}, "groups by their best expert"),
+    ],
+)
+def test_a_mixture_that_no_class_computes_is_refused(name: str, changes: dict[str, Any], reason: str) -> None:
+    config = Model(**{**BASE, **SHAPES[name][1], "moe": {**SHAPES[name][1]["moe"], **changes}})
+    with pytest.raises(BadInput, match=reason):
+        architecture_for(config)
+
+
+def test_latents_normed_with_another_epsilon_are_refused() -> None:
+    with pytest.raises(BadInput, match="norm_epsilon 1e-6, but is set, with another norm_epsilon"):
+        architecture_for(shape("deepseek v3").model_copy(update={"norm_epsilon": 1e-5}))
 
 
 def test_every_supported_class_is_exported_in_the_tests() -> None:
@@ -91,8 +113,20 @@ def test_configuration_is_read_by_versions_4_and_5(name: str) -> None:
         assert content["_attn_implementation"] == "eager"
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_has_a_class_and_the_drawn_model_the_same(name: str) -> None:
+OF_NO_CLASS = {
+    "46m-a10m": "with a capacity_factor, which drops tokens",
+    "deepseek-v2-lite": "softmax, with groups, shared experts, a bias or a weight_scale",
+}
+
+
+@pytest.mark.parametrize("name", OF_NO_CLASS)
+def test_a_preset_that_no_class_computes_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(BadInput, match=OF_NO_CLASS[name]):
+        architecture_for(Model.model_validate({"preset": name}))
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name not in OF_NO_CLASS])
+def test_every_other_preset_has_a_class_and_the_drawn_model_the_same(name: str) -> None:
     config = Model.model_validate({"preset": name})
     small, vocabulary_size = reduced(config, PRESETS[name].published_vocabulary)
     assert architecture_for(small) == architecture_for(config)
@@ -108,6 +142,7 @@ def test_the_drawn_model_of_a_large_one_is_of_the_same_class(name: str) -> None:
             **{"hidden_size": 1152, "heads": 12, "kv_heads": 4},
             **{key: value for key, value in SHAPES[name][1].items() if key not in ("hidden_size", "kv_heads")},
             **({"kv_heads": 12} if name.startswith("gpt2") else {"kv_heads": 1} if name == "gpt_bigcode" else {}),
+            **({"kv_heads": None} if name.startswith("deepseek") else {}),
         }
     )
     small, _ = reduced(large, 304)

@@ -31,6 +31,8 @@ _PLAIN: dict[str, tuple[Value, ...]] = {
     "logit_softcap": ("none",),
     "kv_heads": _ANY_HEADS,
     "head_size": _ANY_WIDTH,
+    "latent_attention": ("none",),
+    "moe": ("none",),
 }
 """What a class accepts of each feature unless it says otherwise."""
 
@@ -56,6 +58,8 @@ class Architecture:
     biases_together: tuple[tuple[str, ...], ...] = ()
     """Projections that have biases all or none: those missing are written as zeros."""
     always_biases: bool = False
+    experts: Literal["mlp", "block_sparse_moe"] = "mlp"
+    """How a mixture of experts is called."""
 
     def mismatches(self, config: Model) -> list[str]:
         """What stands against exporting `config` as this class; empty when it fits."""
@@ -81,6 +85,33 @@ ARCHITECTURES = (
         biases_together=(_ATTENTION, _GATED_FFN),
     ),
     Architecture("MistralForCausalLM", "mistral", {"sliding_window": ("none", "set")}),
+    Architecture(
+        "MixtralForCausalLM",
+        "mixtral",
+        {"sliding_window": ("none", "set"), "moe": ("softmax, normalised, in all layers",)},
+        experts="block_sparse_moe",
+    ),
+    Architecture(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        {
+            "qk_norm": ("head",),
+            "attention_bias": _BOTH,
+            "attention_output_bias": _BOTH,
+            "moe": (
+                "softmax, normalised, in all layers",
+                "softmax, normalised",
+                "softmax, in all layers",
+                "softmax",
+            ),
+        },
+        biases_together=(_ATTENTION,),
+    ),
+    Architecture(
+        "DeepseekV3ForCausalLM",
+        "deepseek_v3",
+        {"latent_attention": ("set, with norm_epsilon 1e-6",), "moe": ("sigmoid, with shared experts",)},
+    ),
     Architecture(
         "Qwen3ForCausalLM",
         "qwen3",
@@ -241,14 +272,20 @@ of splitting text, whatever tokenizer.json says. Llama with a zero output bias i
 """
 
 
+_WORDED = ("kv_heads", "head_size", "latent_attention", "moe")
+"""Features that are put in words of their own."""
+
+
 def features(config: Model) -> dict[str, Value]:
     """What of `config` decides the class; sizes do not."""
     optional = ("sliding_window", "attention_softcap", "logit_softcap")
     return {
-        **{name: getattr(config, name) for name in _PLAIN if name not in (*optional, "kv_heads", "head_size")},
+        **{name: getattr(config, name) for name in _PLAIN if name not in (*optional, *_WORDED)},
         **{name: "none" if getattr(config, name) is None else "set" for name in optional},
         "kv_heads": _sharing(config),
         "head_size": _width(config),
+        "latent_attention": _latent(config),
+        "moe": _mixture(config),
     }
 
 
@@ -282,6 +319,31 @@ def _width(config: Model) -> str:
     if config.size_of_head * config.heads == config.hidden_size:
         return _EVEN_WIDTH[0]
     return _EVEN_WIDTH[1] if config.hidden_size % config.heads == 0 else "other"
+
+
+def _latent(config: Model) -> str:
+    if config.latent_attention is None:
+        return "none"
+    # The class norms its latents with this epsilon whatever its config says.
+    return "set, with norm_epsilon 1e-6" if config.norm_epsilon == 1e-6 else "set, with another norm_epsilon"
+
+
+def _mixture(config: Model) -> str:
+    """What of a mixture of experts decides the class; what no class knows has a word of its own."""
+    moe = config.moe
+    if moe is None:
+        return "none"
+    if moe.capacity_factor is not None:
+        return "with a capacity_factor, which drops tokens"
+    if moe.gate == "sigmoid":
+        if moe.groups > 1 and moe.group_score != "best_two":
+            return "sigmoid, with groups by their best expert"
+        return "sigmoid, with shared experts" if moe.shared_experts else "sigmoid, without shared experts"
+    plain = moe.groups == 1 and not moe.shared_experts and not moe.bias_update_rate and moe.weight_scale == 1.0
+    if not plain:
+        return "softmax, with groups, shared experts, a bias or a weight_scale"
+    normalised = ", normalised" if moe.normalise_weights else ""
+    return f"softmax{normalised}" + ("" if moe.first_dense_layers else ", in all layers")
 
 
 def _worded(value: Value) -> str:

@@ -90,6 +90,31 @@ def _own(architecture: Architecture, config: Model, sequence_length: int) -> dic
     match architecture.model_type:
         case "llama" | "arcee":
             return {"attention_bias": biased, "mlp_bias": config.ffn_bias}
+        case "mixtral":
+            assert config.moe is not None
+            experts = {
+                "num_local_experts": config.moe.experts,
+                "num_experts_per_tok": config.moe.experts_per_token,
+                "intermediate_size": config.expert_width,
+                "router_aux_loss_coef": config.moe.auxiliary_loss,
+                "router_jitter_noise": 0.0,
+            }
+            return {"sliding_window": config.sliding_window, **experts}
+        case "qwen3_moe":
+            assert config.moe is not None
+            return {
+                "attention_bias": biased,
+                "use_sliding_window": False,
+                "num_experts": config.moe.experts,
+                "num_experts_per_tok": config.moe.experts_per_token,
+                "moe_intermediate_size": config.expert_width,
+                "norm_topk_prob": config.moe.normalise_weights,
+                "decoder_sparse_step": 1,
+                "mlp_only_layers": list(range(config.moe.first_dense_layers)),
+                "router_aux_loss_coef": config.moe.auxiliary_loss,
+            }
+        case "deepseek_v3":
+            return _deepseek_v3(config)
         case "mistral":
             return {"sliding_window": config.sliding_window}
         case "qwen3":
@@ -153,4 +178,32 @@ def _gemma(config: Model, biased: bool, sequence_length: int) -> dict[str, Any]:
         **_windows(config),
         # The classes ask for a width even where no layer slides.
         "sliding_window": config.sliding_window or sequence_length,
+    }
+
+
+def _deepseek_v3(config: Model) -> dict[str, Any]:
+    moe, latent = config.moe, config.latent_attention
+    assert moe is not None
+    assert latent is not None
+    return {
+        "head_dim": latent.rope_head_size,
+        "kv_lora_rank": latent.kv_rank,
+        "q_lora_rank": latent.query_rank,
+        "qk_nope_head_dim": latent.nope_head_size,
+        "qk_rope_head_dim": latent.rope_head_size,
+        "v_head_dim": latent.value_head_size,
+        "rope_interleave": False,
+        "attention_bias": False,
+        "moe_intermediate_size": config.expert_width,
+        "n_routed_experts": moe.experts,
+        "n_shared_experts": moe.shared_experts,
+        "num_experts_per_tok": moe.experts_per_token,
+        "first_k_dense_replace": moe.first_dense_layers,
+        "n_group": moe.groups,
+        "topk_group": moe.chosen_groups,
+        "norm_topk_prob": moe.normalise_weights,
+        "routed_scaling_factor": moe.weight_scale,
+        "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+        "num_nextn_predict_layers": 0,
     }

@@ -34,6 +34,7 @@ _REMARKS = (
     "A sequence is one document: the mask that keeps packed documents apart in training is no part of this model.",
     "The tokenizer puts BOS before a text if the corpus has it before each document, and never EOS after it.",
 )
+_WITHOUT_FURTHER = "Modules that predict further tokens (mtp_depth) are left out: no logits depend on them."
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,9 @@ def export_model(
             check_tokenizer(partial)
             parity = check_parity(partial, architecture, model)
         files = tuple(sorted([*(path.name for path in partial.iterdir()), MARK]))
-        parameters = sum(tensor.numel() for tensor in state.values())
-        report = ExportReport(folder, architecture.name, parameters, files, parity, _REMARKS)
+        parameters = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("mtp."))
+        remarks = (*_REMARKS, _WITHOUT_FURTHER) if config.mtp_depth else _REMARKS
+        report = ExportReport(folder, architecture.name, parameters, files, parity, remarks)
         checked_with = {"stoker": version("stoker"), "transformers": transformers_library().__version__}
         # Without the folder's own path: equal runs write equal bytes wherever they are.
         write_json(partial / MARK, {**report.as_json(), "folder": ".", "versions": checked_with})

@@ -28,8 +28,8 @@ from stoker.model.decoder import Decoder
 from stoker.model.huggingface.architectures import Architecture
 from stoker.model.huggingface.configuration import configuration
 from stoker.model.huggingface.library import transformers_library
-from stoker.model.huggingface.weights import converted
-from stoker.recipe import Model
+from stoker.model.huggingface.weights import converted, in_memory
+from stoker.recipe import LatentAttention, MixtureOfExperts, Model
 
 TOLERANCE = 1e-5
 """Largest root mean square of a difference, relative to that of what is compared."""
@@ -77,7 +77,7 @@ def reduced(config: Model, vocabulary_size: int) -> tuple[Model, int]:
     In a saturated one rounding grows beyond any tolerance. How heads share keys, and how their width relates
     to the hidden size, stays; the window is narrowed, so that many tokens lie beyond it. Small sizes stay.
     """
-    changes: dict[str, Any] = {"dropout": 0.0, "layer_drop": 0.0, "z_loss": 0.0}
+    changes: dict[str, Any] = {"dropout": 0.0, "layer_drop": 0.0, "z_loss": 0.0, "mtp_depth": 0}
     if config.sliding_window is not None:
         changes["sliding_window"] = min(config.sliding_window, 24)
     if config.hidden_size > _DRAWN_HIDDEN or config.layers > 4:
@@ -96,7 +96,40 @@ def reduced(config: Model, vocabulary_size: int) -> tuple[Model, int]:
             "hidden_size": hidden_size,
             "ffn_hidden_size": min(config.ffn_hidden_size, 160),
         }
+        if config.moe is not None:
+            changes["moe"] = _fewer_experts(config.moe)
+        if config.latent_attention is not None:
+            changes |= {"kv_heads": None, "head_size": None, "heads": min(config.heads, 4), "hidden_size": 64}
+            changes["latent_attention"] = _smaller_latents(config.latent_attention)
     return config.model_copy(update=changes), min(vocabulary_size, 512)
+
+
+def _fewer_experts(moe: MixtureOfExperts) -> MixtureOfExperts:
+    groups = min(moe.groups, 4)
+    chosen = min(moe.chosen_groups, 2) if moe.chosen_groups < moe.groups else groups
+    experts = groups * min(moe.experts // moe.groups, 8 // groups if groups < 4 else 3)
+    return moe.model_copy(
+        update={
+            "experts": experts,
+            "experts_per_token": min(moe.experts_per_token, 2, experts),
+            "expert_ffn_hidden_size": min(moe.expert_ffn_hidden_size or 48, 48),
+            "first_dense_layers": min(moe.first_dense_layers, 1),
+            "groups": groups,
+            "groups_per_token": chosen,
+        }
+    )
+
+
+def _smaller_latents(latent: LatentAttention) -> LatentAttention:
+    return latent.model_copy(
+        update={
+            "kv_rank": min(latent.kv_rank, 24),
+            "query_rank": None if latent.query_rank is None else min(latent.query_rank, 32),
+            "nope_head_size": min(latent.nope_head_size, 8),
+            "rope_head_size": min(latent.rope_head_size, 4),
+            "value_head_size": min(latent.value_head_size, 8),
+        }
+    )
 
 
 def _real(folder: Path, architecture: Architecture, model: Decoder) -> tuple[float, int]:
@@ -124,7 +157,9 @@ def _drawn(
     tokens = _tokens(vocabulary_size, _length(config, ours, parameters, _DRAWN_TOKENS))
     theirs = _built(configuration(architecture, config, vocabulary_size, sequence_length, None, None))
     leaves = {name: value.detach().clone().requires_grad_() for name, value in ours.named_parameters()}
-    renamed = converted(architecture, config, leaves)
+    inputs = leaves | {name: buffer.detach() for name, buffer in ours.named_buffers()}
+    names = [name for name, _ in theirs.named_parameters()]
+    renamed = in_memory(converted(architecture, config, inputs), names)
     _require_same_names(architecture, theirs, renamed, config.tie_embeddings)
 
     our_logits = ours(tokens)
@@ -146,6 +181,9 @@ def draw_weights(model: nn.Module, std: float) -> None:
             drawn = torch.randn(parameter.shape, generator=generator)
             is_norm = parameter.dim() == 1 and name.endswith(".weight")
             parameter.copy_(1 + 0.25 * drawn if is_norm else std * drawn)
+        for name, buffer in model.named_buffers():
+            generator = torch.Generator().manual_seed(key_of(0, "parity", name) >> 1)
+            buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
 def _length(config: Model, model: Decoder, parameters: int, most: int = 2**31) -> int:
@@ -205,6 +243,7 @@ def _require_same_names(
     architecture: Architecture, theirs: nn.Module, renamed: Mapping[str, Tensor], tied: bool
 ) -> None:
     expected = {name: tuple(parameter.shape) for name, parameter in theirs.named_parameters(remove_duplicate=True)}
+    expected |= {n: tuple(b.shape) for n, b in theirs.named_buffers() if n.endswith(".e_score_correction_bias")}
     expected.pop("lm_head.weight", None) if tied else None
     given = {name: tuple(tensor.shape) for name, tensor in renamed.items()}
     if expected != given:
