@@ -1,0 +1,46 @@
+"""Whether `verify` finds nothing where nothing is wrong, and finds what is wrong where it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from stoker.layout import Layout
+from stoker.recipe import Model
+from stoker.verification import verify
+from tests.verification import plants
+
+MODEL = Model(hidden_size=16, layers=2, heads=4, kv_heads=2, ffn_hidden_size=24)
+TP = Layout(tp=2)
+
+
+@pytest.mark.slow
+def test_a_fault_is_named_by_the_first_module_that_shows_it() -> None:
+    (sound,) = verify(MODEL, [TP], steps=2)
+    assert sound.agrees
+    assert set(sound.worst["fp64"]) >= {"loss", "gradient", "norm", "weight", "state", "evaluation", "checkpoint"}
+    (loud,) = verify(MODEL, [TP], steps=1, plant=(plants.louder_output, (1.0 + 1e-9,)))
+    assert loud.first is not None
+    assert (loud.first.kind, loud.first.name) == ("activation", "blocks.0.attention.output")
+    assert loud.first.error == pytest.approx(1e-9, rel=0.1)
+    (unsummed,) = verify(MODEL, [TP], steps=1, plant=plants.unsummed_gather)
+    assert unsummed.first is not None
+    assert (unsummed.first.kind, unsummed.first.name) == ("activation gradient", "norm")
+
+
+@pytest.mark.slow
+def test_a_fault_that_no_module_shows_is_named_by_parameter_or_update() -> None:
+    (partial,) = verify(MODEL, [TP], steps=1, plant=plants.unsummed_partial_gradients)
+    assert partial.first is not None
+    assert (partial.first.kind, partial.first.name) == ("gradient", "blocks.0.attention_norm.weight")
+    (forgotten,) = verify(MODEL, [TP], steps=2, plant=(plants.forgotten_update, (1,)))
+    assert forgotten.first is not None
+    assert (forgotten.first.kind, forgotten.first.step, forgotten.first.rank) == ("weight", 2, 1)
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_or_hangs_fails_its_layout_and_no_other() -> None:
+    (dead,) = verify(MODEL, [TP], steps=1, plant=(plants.death, (1,)))
+    assert not dead.agrees
+    assert "rank 1" in (dead.error or "")
+    late, _ = verify(MODEL, [TP, Layout(dp_shard=2)], steps=1, plant=(plants.stall, (60.0,)), timeout_seconds=5)
+    assert not late.agrees
