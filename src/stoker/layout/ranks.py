@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 from stoker.layout import DIMENSIONS, Layout
@@ -48,22 +50,28 @@ def expert_coordinate(layout: Layout, rank: int) -> ExpertCoordinate:
     return ExpertCoordinate(replicate, shard, ep, at.tp if layout.expert_tp else 0)
 
 
-def along(layout: Layout, rank: int, *dimensions: str) -> Ranks:
+def along(layout: Layout, rank: int, dimensions: Sequence[str]) -> Ranks:
     """The ranks that differ from `rank` in nothing but `dimensions`, in order."""
-    fixed = [name for name in DIMENSIONS if name not in dimensions]
-    own = layout.coordinate(rank)
-    return tuple(
-        other
-        for other in range(layout.world_size)
-        if all(getattr(layout.coordinate(other), name) == getattr(own, name) for name in fixed)
-    )
+    at, strides = layout.coordinate(rank), _strides(layout)
+    first = rank - sum(getattr(at, name) * strides[name] for name in dimensions)
+    places = [range(0, getattr(layout, name) * strides[name], strides[name]) for name in dimensions]
+    return tuple(sorted(first + sum(place) for place in product(*places)))
 
 
-def among_experts(layout: Layout, rank: int, *dimensions: str) -> Ranks:
+def _strides(layout: Layout) -> dict[str, int]:
+    """How far apart in rank neighbours along each dimension are."""
+    strides, stride = {}, 1
+    for name in reversed(DIMENSIONS):
+        strides[name] = stride
+        stride *= getattr(layout, name)
+    return strides
+
+
+def among_experts(layout: Layout, rank: int, dimensions: Sequence[str]) -> Ranks:
     """The ranks of `rank`'s pipeline stage that differ from it in nothing but the experts' `dimensions`."""
     fixed = [name for name in ExpertCoordinate._fields if name not in dimensions]
     own = expert_coordinate(layout, rank)
-    stage = along(layout, rank, "dp_replicate", "dp_shard", "cp", "tp")
+    stage = along(layout, rank, ("dp_replicate", "dp_shard", "cp", "tp"))
     return tuple(
         other
         for other in stage
@@ -73,16 +81,28 @@ def among_experts(layout: Layout, rank: int, *dimensions: str) -> Ranks:
 
 def replicas(layout: Layout, rank: int) -> Ranks:
     """The ranks that hold the same parameters as `rank` and see other tokens."""
-    return along(layout, rank, "dp_replicate", *(["cp"] if layout.dp_shard == 1 else []))
+    return along(layout, rank, ("dp_replicate", "cp") if layout.dp_shard == 1 else ("dp_replicate",))
 
 
 def shards(layout: Layout, rank: int) -> Ranks:
     """The ranks over which `rank`'s parameters are sharded."""
-    return along(layout, rank, "dp_shard", "cp") if layout.dp_shard > 1 else (rank,)
+    return along(layout, rank, ("dp_shard", "cp")) if layout.dp_shard > 1 else (rank,)
 
 
-def heads_of(layout: Layout, rank: int, heads: int, kv_heads: int) -> tuple[AttentionShare, Ranks]:
-    """The attention heads of `rank`, and the ranks that hold the same key and value heads."""
-    row = along(layout, rank, "tp")
-    share = attention_share(heads, kv_heads, layout.tp, layout.coordinate(rank).tp)
-    return share, row[slice(*share.holders)]
+def heads_of(layout: Layout, rank: int, heads: int, kv_heads: int) -> AttentionShare:
+    """The attention heads of `rank`."""
+    return attention_share(heads, kv_heads, layout.tp, layout.coordinate(rank).tp)
+
+
+def head_holders(layout: Layout, rank: int, kv_heads: int) -> Ranks:
+    """The ranks that hold the same key and value heads as `rank`, of one copy of the model."""
+    share = heads_of(layout, rank, kv_heads, kv_heads)
+    return along(layout, rank, ("tp",))[slice(*share.holders)]
+
+
+def at_ends(layout: Layout, rank: int, first: int, last: int) -> Ranks:
+    """The rank of the pipeline place `first` and that of `last` of `rank`'s pipeline; of others `rank` alone."""
+    pipeline = along(layout, rank, ("pp",))
+    return (
+        tuple(sorted({pipeline[first], pipeline[last]})) if layout.coordinate(rank).pp in (first, last) else (rank,)
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from stoker.layout.ranks import expert_sizes
+from stoker.layout.ranks import at_ends, expert_sizes
 from stoker.model import Decoder
 from stoker.parallel.compilation import compile_block
 from stoker.parallel.context_parallel import SequenceSplit, context_parallel
@@ -83,7 +84,7 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
         split=split,
         pipeline=_pipeline(stages, model, split, world, settings),
         order=order,
-        summed=_summed(parameters, world, settings, order),
+        summed=_summed(parameters, world, settings, order, model.config.moe is not None),
         partial=PartialGradients(
             [(one.parameter, group) for one in parameters for group in one.placement.partial], twins
         ),
@@ -121,24 +122,18 @@ def _share_embedding(stages: dict[int, Stage], world: World) -> list[tuple[Held,
 
     Where both stages are on this rank they are returned as a pair.
     """
-    name = "embedding.weight"
-    owners = stage_to_rank(world.layout)
-    at_ends = [stages[number].held.get(name) for number in (0, len(owners) - 1) if number in stages]
-    here = [one for one in at_ends if one is not None]
-    config = next(iter(stages.values())).part.config
+    owners, config = stage_to_rank(world.layout), next(iter(stages.values())).part.config
     if len(owners) == 1 or not (config.tie_embeddings or config.mtp_depth):
         return []
-    if owners[0] == owners[-1]:
+    group = world.group(partial(at_ends, world.layout, first=owners[0], last=owners[-1]))
+    found = [stages[number].held.get("embedding.weight") for number in (0, len(owners) - 1) if number in stages]
+    here = [one for one in found if one is not None]
+    if len(here) == 2:
         for one in here:
             one.copies *= 2
-        return [(here[0], here[1])] if here else []
-    if here:
-        layout, own = world.layout, world.coordinate
-        of_stage = layout.world_size // layout.pp
-        within = world.rank - own.pp * of_stage
-        here[0].shared_by(
-            world.group(tuple(sorted(owner * of_stage + within for owner in (owners[0], owners[-1]))))
-        )
+        return [(here[0], here[1])]
+    for one in here:
+        one.shared_by(group)
     return []
 
 
@@ -161,7 +156,7 @@ def _pipeline(
 
 
 def _summed(
-    held: Iterable[Held], world: World, settings: Settings, order: FixedOrder | None
+    held: Iterable[Held], world: World, settings: Settings, order: FixedOrder | None, experts_exist: bool
 ) -> SummedGradients | FixedOrderGradients:
     """Sums over ranks that see other tokens, of what FSDP does not sum."""
     held = list(held)
@@ -169,7 +164,7 @@ def _summed(
         return FixedOrderGradients([one.parameter for one in held if not isinstance(one.parameter, DTensor)], order)
     dense = world.replicas if world.sharding_mesh() is None else None
     experts: dist.ProcessGroup | None = None
-    if any(one.placement.expert for one in held) and world.sharding_mesh(experts=True) is None:
+    if experts_exist and world.sharding_mesh(experts=True) is None:
         experts = world.among_experts("replicate")
     pairs = []
     for one in held:

@@ -10,13 +10,14 @@ and add up over the ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stoker.layout.ranks import heads_of
+from stoker.layout.ranks import head_holders, heads_of
 from stoker.layout.shares import Bounds, chunk
 from stoker.model import Decoder
 from stoker.model.attention import Attention
@@ -201,7 +202,8 @@ def _cut_vocabulary(decoder: Decoder, cutting: _Cutting) -> None:
 
 def _cut_attention(attention: Attention, name: str, cutting: _Cutting, stream: TokensOfRank, world: World) -> None:
     heads, kv_heads, size = attention.heads, attention.kv_heads, attention.head_size
-    share, holders = heads_of(world.layout, world.rank, heads, kv_heads)
+    share = heads_of(world.layout, world.rank, heads, kv_heads)
+    holders = world.group(partial(head_holders, world.layout, kv_heads=kv_heads))
     queries, key_values = (_scaled(bounds, size) for bounds in (share.queries, share.key_values))
     cutting.linear(f"{name}.query", attention.query, 0, queries)
     of_holders = [f"{name}.{part}" for part in ("key", "value")]
@@ -211,7 +213,7 @@ def _cut_attention(attention: Attention, name: str, cutting: _Cutting, stream: T
     if attention.qk_norm == "full":
         for part, bounds, whole, held_by in (
             ("query_norm", queries, heads * size, 1),
-            ("key_norm", key_values, kv_heads * size, len(holders)),
+            ("key_norm", key_values, kv_heads * size, 1 if holders is None else holders.size()),
         ):
             held = cutting.held[f"{name}.{part}.weight"]
             held.cut(0, bounds, cutting.group)
@@ -222,7 +224,7 @@ def _cut_attention(attention: Attention, name: str, cutting: _Cutting, stream: T
     for prefix in of_holders:
         for attribute in ("weight", "bias"):
             if f"{prefix}.{attribute}" in cutting.held:
-                cutting.held[f"{prefix}.{attribute}"].shared_by(world.group(holders), repeated=True)
+                cutting.held[f"{prefix}.{attribute}"].shared_by(holders, repeated=True)
     attention.heads, attention.kv_heads = (last - first for first, last in (share.queries, share.key_values))
     if attention.heads == 0:
         attention.attend = _attend_without_heads
@@ -280,7 +282,7 @@ def _cut_mixture(
 def _cut_alibi(decoder: Decoder, world: World) -> None:
     slopes = decoder.mask_rule.alibi_slopes
     if slopes is not None:
-        share, _ = heads_of(world.layout, world.rank, decoder.config.heads, decoder.config.key_value_heads)
+        share = heads_of(world.layout, world.rank, decoder.config.heads, decoder.config.key_value_heads)
         decoder.mask_rule = replace(decoder.mask_rule, alibi_slopes=slopes[slice(*share.queries)])
 
 

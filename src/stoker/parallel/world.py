@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -25,7 +26,7 @@ class World:
     layout: Layout
     device: torch.device
     timeout: datetime.timedelta = datetime.timedelta(minutes=10)
-    _groups: dict[Ranks, dist.ProcessGroup] = field(default_factory=dict, repr=False, compare=False)
+    _groups: dict[Ranks, dist.ProcessGroup | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_first(self) -> bool:
@@ -42,53 +43,55 @@ class World:
         """Which part of the batch this rank has."""
         return self.layout.data_parallel_rank(self.rank)
 
-    def group(self, ranks: Ranks) -> dist.ProcessGroup | None:
-        """The process group of `ranks`, this one among them; None when it is alone.
+    def group(self, of: Callable[[int], Ranks]) -> dist.ProcessGroup | None:
+        """The process group of this rank's `of(rank)`, which says with whom each rank belongs; None when alone.
 
-        Made at the first call: all of `ranks` must ask for the same groups in the same order.
+        Collective over the whole world, also for ranks that belong with nobody: all make all groups in one
+        order, as torch and NCCL want it. Groups that exist already are not made again.
         """
-        if len(ranks) == 1:
+        world = self.layout.world_size
+        for ranks in dict.fromkeys(of(rank) for rank in range(world)):
+            if 1 < len(ranks) < world and ranks not in self._groups:
+                made = dist.new_group(list(ranks), timeout=self.timeout)
+                self._groups[ranks] = made if self.rank in ranks else None
+        own = of(self.rank)
+        if len(own) == 1:
             return None
-        if len(ranks) == self.layout.world_size:
-            return dist.group.WORLD
-        if ranks not in self._groups:
-            self._groups[ranks] = dist.new_group(list(ranks), timeout=self.timeout, use_local_synchronization=True)
-        return self._groups[ranks]
+        return dist.group.WORLD if len(own) == world else self._groups[own]
 
     def along(self, *dimensions: str) -> dist.ProcessGroup | None:
         """The group of the ranks that differ from this one in nothing but `dimensions`."""
-        return self.group(along(self.layout, self.rank, *dimensions))
+        return self.group(partial(along, self.layout, dimensions=dimensions))
 
     def among_experts(self, *dimensions: str) -> dist.ProcessGroup | None:
         """The group of the ranks that differ from this one in nothing but the experts' `dimensions`."""
-        return self.group(among_experts(self.layout, self.rank, *dimensions))
+        return self.group(partial(among_experts, self.layout, dimensions=dimensions))
 
     @property
     def replicas(self) -> dist.ProcessGroup | None:
         """The ranks that hold the same parameters and see other tokens."""
-        return self.group(replicas(self.layout, self.rank))
+        return self.group(partial(replicas, self.layout))
 
     def sharding_mesh(self, experts: bool = False, copies_apart: bool = False) -> DeviceMesh | None:
         """The mesh that parameters are sharded over: [copies, shards] or [shards]; None when they are not.
 
         `copies_apart` leaves copies out: FSDP then sums gradients over shards only.
         """
-        if experts:
-            copies, parts = (among_experts(self.layout, self.rank, name) for name in ("replicate", "shard"))
-            both = among_experts(self.layout, self.rank, "replicate", "shard")
-        else:
-            copies, parts = replicas(self.layout, self.rank), shards(self.layout, self.rank)
-            both = along(self.layout, self.rank, "dp_replicate", "dp_shard", "cp")
         if self.layout.dp_shard == 1:
             return None
-        device, part_group = self.device.type, self.group(parts)
+        if experts:
+            of_copies = partial(among_experts, self.layout, dimensions=("replicate",))
+            of_parts = partial(among_experts, self.layout, dimensions=("shard",))
+            both = among_experts(self.layout, self.rank, dimensions=("replicate", "shard"))
+        else:
+            of_copies, of_parts = partial(replicas, self.layout), partial(shards, self.layout)
+            both = along(self.layout, self.rank, dimensions=("dp_replicate", "dp_shard", "cp"))
+        part_group, copy_group, device = self.group(of_parts), self.group(of_copies), self.device.type
         if part_group is None:  # as many expert-parallel ranks as there are to shard over
             return None
-        if len(copies) == 1 or copies_apart:
+        if copy_group is None or copies_apart:
             return DeviceMesh.from_group(part_group, device, mesh_dim_names=("shard",))
-        copy_group = self.group(copies)
-        assert copy_group is not None
-        ranks = torch.tensor(both).view(len(copies), len(parts))
+        ranks = torch.tensor(both).view(copy_group.size(), part_group.size())
         return DeviceMesh.from_group(
             [copy_group, part_group], device, mesh=ranks, mesh_dim_names=("replicate", "shard")
         )

@@ -33,7 +33,7 @@ class Lanes:
     def __init__(self, world: World, stage_to_rank: Sequence[int]) -> None:
         """Collective over all ranks of the world."""
         self._device, self.at = world.device, world.coordinate.pp
-        self._ranks = along(world.layout, world.rank, "pp")
+        self._ranks = along(world.layout, world.rank, ("pp",))
         group = world.along("pp")
         assert group is not None, "a pipeline of one rank has nobody to send to"
         self._group, self._groups = group, dict[Colour, dist.ProcessGroup]()
@@ -138,7 +138,7 @@ def groups_by_colour(world: World, stage_to_rank: Sequence[int]) -> dict[Colour,
     """
     found = {}
     layout = world.layout
-    pipelines = sorted({along(layout, rank, "pp") for rank in range(layout.world_size)})
+    pipelines = sorted({along(layout, rank, ("pp",)) for rank in range(layout.world_size)})
     for colour in sorted({colour_of(lane) for lane in lanes_of(stage_to_rank)}):
         for ranks in pipelines:
             group = dist.new_group(list(ranks), timeout=world.timeout)
