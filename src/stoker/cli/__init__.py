@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 from stoker.cli.application import application, main
+from stoker.cli.bench import verbs as bench_verbs
 from stoker.cli.data import verbs as data_verbs
 from stoker.cli.job import plan, prepare, run, train
 from stoker.cli.recipe import verbs as recipe_verbs
@@ -33,5 +34,6 @@ for name, verb in _VERBS.items():
     application.command(name)(verb)
 application.add_typer(recipe_verbs, name="recipe")
 application.add_typer(data_verbs, name="data")
+application.add_typer(bench_verbs, name="bench")
 
 __all__ = ["application", "main"]
