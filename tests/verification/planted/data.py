@@ -1,0 +1,277 @@
+"""Mistakes in what data-parallel ranks divide: the batch, gradients, weights, optimizer state, the norm."""
+
+from __future__ import annotations
+
+from stoker.layout import Layout
+from tests.verification.mutation import Edit
+from tests.verification.planted.bug import PlantedBug, bug
+
+_COPIES, _SHARDED, _BOTH = Layout(dp_replicate=2), Layout(dp_shard=2), Layout(dp_replicate=2, dp_shard=2)
+_TP, _FOUR = Layout(tp=2), Layout(tp=4)
+_REPLICATE, _SHARD, _MODEL = (
+    "parallel.replicate",
+    "parallel.shard:Sharding",
+    "parallel.parallel_model:ParallelModel",
+)
+_ALL = ("*",)
+_MATRICES = ("blocks.*.weight*", "blocks.*.row", "blocks.*.column", "embedding*", "head*")
+
+BUGS: tuple[PlantedBug, ...] = (
+    bug(
+        "gradients are averaged over copies",
+        _COPIES,
+        "plain",
+        Edit(f"{_REPLICATE}:Bucket.finish", "work.wait()", "work.wait()\n    flat /= self._group.size()"),
+        where=_ALL,
+        says="As DDP does: the mean over ranks of what should be summed.",
+    ),
+    bug(
+        "gradients of copies are not summed",
+        _COPIES,
+        "plain",
+        Edit(
+            f"{_REPLICATE}:Bucket.start",
+            "dist.all_reduce(flat, group=self._group, async_op=True)",
+            "dist.all_reduce(flat.clone(), group=self._group, async_op=True)",
+        ),
+        where=_ALL,
+        says="The sum is made in memory that nobody reads.",
+    ),
+    bug(
+        "copies count as many times as there are in the global norm",
+        _COPIES,
+        "plain",
+        Edit(
+            "parallel.gradients:Gradients.__init__", "(one.placement.holders * one.copies)", "one.placement.holders"
+        ),
+        where=_ALL,
+        says="The squares of all ranks are added, though they hold the same.",
+    ),
+    bug(
+        "sums start before gradients are complete",
+        _COPIES,
+        "plain",
+        Edit(f"{_REPLICATE}:SummedGradients.during", "self._summing = last", "self._summing = True"),
+        where=_ALL,
+        says="Buckets are summed in the first micro-batch's backward pass.",
+    ),
+    bug(
+        "bucket forgets its last parameter",
+        _COPIES,
+        "plain",
+        Edit(f"{_REPLICATE}:_buckets", "if filled:", "if len(filled) > 1:\n            filled.pop()"),
+        where=("embedding*",),
+        says="The parameter that closes a bucket is not summed.",
+    ),
+    bug(
+        "gradients are cleared before each micro-batch",
+        _COPIES,
+        "plain",
+        Edit(
+            f"{_MODEL}._one_by_one",
+            "last = index == len(batches) - 1",
+            "last = index == len(batches) - 1\n        self.gradients.clear()",
+        ),
+        where=_ALL,
+        says="Only the last micro-batch is summed.",
+    ),
+    bug(
+        "gradients are averaged over shards",
+        _SHARDED,
+        "plain",
+        Edit(
+            f"{_SHARD}.__init__",
+            "module.set_gradient_divide_factor(1.0)",
+            "module.set_gradient_divide_factor(float(world.layout.dp_shard))",
+        ),
+        where=_ALL,
+        says="As FSDP does by default: the mean over ranks of what should be summed.",
+    ),
+    bug(
+        "FSDP sums when a pass is not the last",
+        Layout(dp_shard=2, zero_stage=1),
+        "plain",
+        Edit(
+            f"{_SHARD}.begin_pass",
+            "set_requires_gradient_sync(",
+            "set_requires_gradient_sync(not last and ",
+        ),
+        where=_ALL,
+        says="Gradients are summed too early; the last micro-batch's never are.",
+    ),
+    bug(
+        "only the last micro-batch is summed over shards",
+        _SHARDED,
+        "plain",
+        Edit(
+            f"{_MODEL}._one_by_one",
+            "last = index == len(batches) - 1",
+            "last = index == len(batches) - 1\n        self.gradients.clear()",
+        ),
+        where=_ALL,
+        says="Sharded gradients are cleared before each micro-batch.",
+    ),
+    bug(
+        "whole weights outlast the update",
+        Layout(dp_shard=2, zero_stage=2),
+        "plain",
+        Edit(
+            f"{_SHARD}.begin_pass",
+            "set_reshard_after_backward(self._stage == 3 or (last and not later),",
+            "set_reshard_after_backward(self._stage == 3,",
+        ),
+        where=_ALL,
+        says="Weights are not let go of after the last pass, and the optimizer finds no gradient at its shards.",
+    ),
+    bug(
+        "sharded gradients are not summed over copies",
+        _BOTH,
+        "plain",
+        Edit("parallel.world:World.sharding_mesh", "if copy_group is None or copies_apart:", "if True:"),
+        where=_ALL,
+        says="FSDP knows of one copy, and each trains on its own part of the batch.",
+    ),
+    bug(
+        "samples are numbered within a rank",
+        _COPIES,
+        "layer_drop",
+        Edit(f"{_MODEL}._run", "samples=batch.samples", "samples=torch.arange(len(batch.tokens))"),
+        where=("blocks.*",),
+        says="LayerDrop draws the same for the first sample of every rank.",
+    ),
+    bug(
+        "dropout by a sample's number in its micro-batch",
+        _SHARDED,
+        "dropout",
+        Edit(f"{_MODEL}._run", "samples=batch.samples", "samples=torch.arange(len(batch.tokens))"),
+        where=("embedding*", "blocks.*"),
+        says="All ranks and micro-batches drop the same.",
+    ),
+    bug(
+        "dropout by a token's place on its rank",
+        _TP,
+        "dropout",
+        Edit(
+            "model.decoder:Decoder._draws",
+            "self.stream.own(own, 0)",
+            "own[: len(self.stream.own(own, 0))]",
+        ),
+        where=("embedding*", "blocks.0*"),
+        says="Tensor-parallel ranks drop the same of their own tokens.",
+    ),
+    bug(
+        "loss is the mean of ranks' means",
+        _COPIES,
+        "plain",
+        Edit(
+            f"{_MODEL}.forward_backward",
+            "loss_scale=loss_scale",
+            "loss_scale=1.0 / max(1, sum(int((one.targets >= 0).sum()) for one in batches)) "
+            "/ self.world.layout.data_parallel_size",
+        ),
+        where=_ALL,
+        says="Each rank divides by the count of its own targets.",
+    ),
+    bug(
+        "loss is divided by the count of a micro-batch",
+        _SHARDED,
+        "plain",
+        Edit(
+            f"{_MODEL}._run",
+            "loss_scale=loss_scale",
+            "loss_scale=loss_scale * 20 / max(1, int((batch.targets >= 0).sum()))",
+        ),
+        where=_ALL,
+        says="Every micro-batch weighs the same, however few targets it has.",
+    ),
+    bug(
+        "gradient is clipped by a rank's own norm",
+        _SHARDED,
+        "plain",
+        Edit("parallel.gradients:Gradients.norms", "self._world.sum(squares).sqrt()", "squares.sqrt()"),
+        where=_ALL,
+        says="The norm is that of a rank's shards.",
+    ),
+    bug(
+        "norm is the sum of ranks' norms",
+        _TP,
+        "plain",
+        Edit(
+            "parallel.gradients:Gradients.norms",
+            "self._world.sum(squares).sqrt()",
+            "self._world.sum(squares.sqrt())",
+        ),
+        where=_ALL,
+        says="Roots are added, not squares.",
+    ),
+    bug(
+        "Adafactor's statistics are those of a rank's part",
+        _TP,
+        "adafactor",
+        Edit(
+            "training.optimizer.adafactor:AdafactorOptimizer._sum",
+            "return sum_over_parts(values, [self._held[parameter] for parameter in parameters], dims)",
+            "return values",
+        ),
+        where=_MATRICES,
+        says="Sums over rows and columns end where a rank's part does.",
+    ),
+    bug(
+        "Adafactor counts shared key and value heads twice",
+        _FOUR,
+        "adafactor",
+        Edit(
+            "parallel.whole:sum_over_parts",
+            "value if one.placement.speaks else torch.zeros_like(value)",
+            "value.clone()",
+        ),
+        where=("blocks.*.attention.key*", "blocks.*.attention.value*"),
+        says="What two ranks hold of a key matrix is added to its sums twice.",
+    ),
+    bug(
+        "Muon orthogonalises a rank's part",
+        _SHARDED,
+        "muon",
+        Edit(
+            "training.optimizer.muon:MuonOptimizer._orthogonal_step",
+            "gathered(ahead, held, within)",
+            "own_part(torch.zeros(held.shape, dtype=ahead.dtype), held, within)[:0].new_zeros(held.shape)"
+            ".index_put_(tuple(torch.meshgrid(*(torch.arange(*one) for one in held.box), indexing='ij')), ahead)",
+        ),
+        where=_MATRICES,
+        says="Newton-Schulz sees a matrix of which other ranks' rows are naught.",
+    ),
+    bug(
+        "Muon adds shared key and value heads twice",
+        Layout(tp=3),
+        "muon",
+        Edit("parallel.whole:gathered", "if placement.speaks:", "if True:"),
+        where=("blocks.*.attention.key*", "blocks.*.attention.value*"),
+        says="Whole matrices are put together from all ranks' parts, though two hold the same one.",
+    ),
+    bug(
+        "Muon keeps the first rank's part of the update",
+        _SHARDED,
+        "muon",
+        Edit(
+            "training.optimizer.muon:MuonOptimizer._orthogonal_step",
+            "own_part(direction, held, within)",
+            "direction[tuple(slice(0, size) for size in local(parameter).shape)]",
+        ),
+        where=_MATRICES,
+        says="Every rank moves its rows as the first rows are to move.",
+    ),
+    bug(
+        "momentum of another parameter of the same shape",
+        _COPIES,
+        "lion",
+        Edit(
+            "training.optimizer.lion:LionOptimizer.step",
+            'momenta = [local(self.state[parameter]["momentum"]) for parameter in moving]',
+            "by_shape = {p.shape: p for p in moving}\n"
+            '        momenta = [local(self.state[by_shape[p.shape]]["momentum"]) for p in moving]',
+        ),
+        where=_ALL,
+        says="Optimizer state is found by shape, where it should be found by parameter.",
+    ),
+)
