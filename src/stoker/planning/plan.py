@@ -18,6 +18,7 @@ from stoker.planning.time import communication_seconds, compute_seconds, exposed
 from stoker.recipe import Recipe
 
 _GIB = 2**30
+_LAYERS_COUNTED = 50_000
 _MARGIN = 1.1
 """A run is refused when it needs this many times what is free: the account of memory is good to a tenth."""
 
@@ -160,7 +161,11 @@ def require_fits(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> No
 
 def _least_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
     """Less than any layout needs: known at once for a model whose parts are too many to look at."""
-    parameters = parameter_count(recipe.model, vocabulary_size, recipe.training.sequence_length).total
+    # Layers are counted one by one; beyond so many the mean of these stands for the others.
+    layers = min(recipe.model.layers, _LAYERS_COUNTED)
+    part = recipe.model.model_copy(update={"layers": layers})
+    parameters = parameter_count(part, vocabulary_size, recipe.training.sequence_length).total
+    parameters = parameters * recipe.model.layers // layers
     ranks = recipe.layout.world_size
     width = 2 if recipe.training.precision == "pure_bf16" else 4
     return 2 * width * parameters * hardware.ranks_here(ranks) // ranks
