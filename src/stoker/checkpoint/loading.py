@@ -72,7 +72,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _name(optimizer: Optimizer) -> str:
-    return type(optimizer).__name__
+    return type(optimizer).__name__.removesuffix("Optimizer")
 
 
 def _require_undamaged(path: Path, damage: str | None) -> None:

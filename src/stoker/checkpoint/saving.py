@@ -53,7 +53,7 @@ def save(
         allocate_state(optimizer)
         state = {**model_state(held), **optimizer_state(held, optimizer)}
         together(lambda: _require_finite(state, step))
-        _write_and_publish(final, step, state, type(optimizer).__name__, progress)
+        _write_and_publish(final, step, state, type(optimizer).__name__.removesuffix("Optimizer"), progress)
     together(lambda: remove_old(checkpoints, final, policy) if first else None)
     return final
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from stoker.parallel.placement import Held
 from stoker.recipe import Adafactor, AdamW, Lion, Muon, Training
 from stoker.training.optimizer.adafactor import AdafactorOptimizer
+from stoker.training.optimizer.adamw import AdamWOptimizer
 from stoker.training.optimizer.lion import LionOptimizer
 from stoker.training.optimizer.muon import MuonOptimizer
 
@@ -36,10 +37,7 @@ def build_optimizer(held: Sequence[Held], training: Training) -> torch.optim.Opt
     match settings:
         case AdamW():
             groups = _groups(held, training, settings.learning_rate, settings.weight_decay)
-            betas = (settings.beta1, settings.beta2)
-            return torch.optim.AdamW(
-                groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=fused, foreach=not fused
-            )
+            return AdamWOptimizer(groups, settings, fused)
         case Muon():
             return MuonOptimizer(_muon_groups(held, training, settings), by_parameter, settings, fused)
         case Adafactor():

@@ -28,7 +28,7 @@ class LionOptimizer(Optimizer):
                 continue
             for parameter in moving:
                 if not self.state[parameter]:
-                    self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+                    self.state[parameter]["momentum"] = torch.zeros_like(local(parameter))
             weights = [local(parameter) for parameter in moving]
             gradients = [local(parameter.grad) for parameter in moving]
             momenta = [local(self.state[parameter]["momentum"]) for parameter in moving]

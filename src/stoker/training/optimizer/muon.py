@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.adamw import adamw
 
 from stoker.parallel.placement import Held, local
 from stoker.parallel.whole import gathered, own_part
 from stoker.recipe import Muon
+from stoker.training.optimizer.adamw import update
 from stoker.training.optimizer.descent import descend
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -42,7 +42,7 @@ class MuonOptimizer(Optimizer):
         for group in self.param_groups:
             moving = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not group["orthogonalise"]:
-                self._adamw(group, moving)
+                update(moving, group, self.state, self._settings, self._fused)
                 continue
             for parameter in moving:
                 self._orthogonal_step(group, parameter)
@@ -50,7 +50,7 @@ class MuonOptimizer(Optimizer):
     def _orthogonal_step(self, group: dict[str, Any], parameter: Tensor) -> None:
         state, beta = self.state[parameter], self._settings.momentum
         if not state:
-            state["momentum"] = torch.zeros_like(parameter)
+            state["momentum"] = torch.zeros_like(local(parameter))
         assert parameter.grad is not None
         gradient, momentum = local(parameter.grad), local(state["momentum"])
         momentum.lerp_(gradient, 1.0 - beta)
@@ -60,35 +60,6 @@ class MuonOptimizer(Optimizer):
         rows, columns = held.shape[-2:]
         direction.mul_(math.sqrt(max(1.0, rows / columns)))
         descend(local(parameter), own_part(direction, held, within), group["lr"], group["weight_decay"])
-
-    def _adamw(self, group: dict[str, Any], moving: list[Tensor]) -> None:
-        if not moving:
-            return
-        for parameter in moving:
-            if not self.state[parameter]:
-                self.state[parameter] = {
-                    "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                    "exp_avg": torch.zeros_like(parameter),
-                    "exp_avg_sq": torch.zeros_like(parameter),
-                }
-        states = [self.state[parameter] for parameter in moving]
-        adamw(
-            [local(parameter) for parameter in moving],
-            [local(parameter.grad) for parameter in moving if parameter.grad is not None],
-            [local(state["exp_avg"]) for state in states],
-            [local(state["exp_avg_sq"]) for state in states],
-            [],
-            [state["step"] for state in states],
-            fused=self._fused,
-            foreach=not self._fused,
-            amsgrad=False,
-            beta1=self._settings.beta1,
-            beta2=self._settings.beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=self._settings.epsilon,
-            maximize=False,
-        )
 
 
 def orthogonalise(matrix: Tensor, steps: int) -> Tensor:
