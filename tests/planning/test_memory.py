@@ -161,6 +161,46 @@ def test_a_compiled_block_keeps_what_is_planned(shape: str, precision: str) -> N
     assert activations(recipe.model, pass_).per_block == pytest.approx(sum(kept.values()), rel=0.01)
 
 
+NEW_MODELS: dict[str, dict[str, Any]] = {
+    "switch": {"moe": {"experts": 4, "experts_per_token": 1, "auxiliary_loss": 0.01}},
+    "shared": {"moe": {"experts": 8, "experts_per_token": 2, "shared_experts": 1, "expert_ffn_hidden_size": 48}},
+    "sigmoid": {
+        "moe": {
+            "experts": 8,
+            "experts_per_token": 3,
+            "gate": "sigmoid",
+            "normalise_weights": True,
+            "first_dense_layers": 1,
+            "expert_ffn_hidden_size": 64,
+            "auxiliary_loss": 0.01,
+        }
+    },
+    "latent": {
+        "latent_attention": {
+            "kv_rank": 24,
+            "query_rank": 32,
+            "nope_head_size": 16,
+            "rope_head_size": 8,
+            "value_head_size": 16,
+        }
+    },
+    "further": {"mtp_depth": 1},
+}
+NEW_MODELS["all"] = {**NEW_MODELS["sigmoid"], **NEW_MODELS["latent"], **NEW_MODELS["further"]}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "pure_bf16"])
+@pytest.mark.parametrize("name", NEW_MODELS)
+def test_activations_of_experts_latents_and_further_tokens_are_within_a_tenth(name: str, precision: str) -> None:
+    model = {"hidden_size": 96, "layers": 3, "heads": 4, "ffn_hidden_size": 160, **NEW_MODELS[name]}
+    recipe = recipe_of(
+        model, sequence_length=256, global_batch_size=4, micro_batch_size=4, precision=precision, document_mask=True
+    )
+    planned = peak_memory(recipe, 512, 4, 1, "cpu")
+    predicted = planned.total - planned.parameters - planned.optimizer
+    assert predicted == pytest.approx(forward_and_backward(recipe, 512), rel=0.1)
+
+
 def test_logits_are_cut_as_the_model_cuts_them() -> None:
     assert planned_memory._LOSS_CHUNK_BYTES == model_loss._CHUNK_BYTES
     assert planned_memory._FEWEST_LOSS_TOKENS == model_loss._FEWEST_TOKENS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,30 @@ def test_products_counted_for_time_are_the_models_flops() -> None:
     from stoker.planning.memory import pass_of
 
     assert sum(m.flops for m in loss_matmuls(recipe.model, pass_of(recipe, 512, 4, "cpu"))) == head
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"moe": {"experts": 4, "experts_per_token": 2, "shared_experts": 1, "first_dense_layers": 1}},
+        {
+            "kv_heads": None,
+            "latent_attention": {
+                "kv_rank": 8,
+                "query_rank": 12,
+                "nope_head_size": 8,
+                "rope_head_size": 4,
+                "value_head_size": 6,
+            },
+        },
+    ],
+    ids=["experts", "latent"],
+)
+def test_products_of_every_architecture_are_its_flops(changes: dict[str, Any]) -> None:
+    model = recipe_of({**MODEL, **changes}, global_batch_size=4, micro_batch_size=4).model
+    tokens = 4 * 32
+    blocks = sum(matmul.flops for layer in range(model.layers) for matmul in block_matmuls(model, tokens, layer))
+    assert blocks + 6 * tokens * model.hidden_size * 512 == flops_per_token(model, 512, 32).matrix * tokens
 
 
 def test_accumulation_splits_the_batch_and_costs_the_same_products() -> None:

@@ -130,8 +130,14 @@ class Router(nn.Module):
         kept = self._with_room(chosen, sequences)
         counts = sequences.sum(picked.sum(dim=1))
         shares = scores if settings.gate == "softmax" else scores / _not_zero(scores.sum(dim=-1, keepdim=True))
-        auxiliary = self._auxiliary(shares, counts, sequences.length(x_BLD.shape[1]))
-        z = logits.logsumexp(dim=-1).square().sum()
+        # What is only counted keeps nothing for backward.
+        balanced, squared = shares, logits
+        if not settings.auxiliary_loss:
+            balanced = shares.detach()
+        if not settings.z_loss:
+            squared = logits.detach()
+        auxiliary = self._auxiliary(balanced, counts, sequences.length(x_BLD.shape[1]))
+        z = squared.logsumexp(dim=-1).square().sum()
         if self.training and not again:
             self._count(picked, kept, shares.detach(), auxiliary.detach(), z.detach())
         loss = None

@@ -7,9 +7,9 @@ that real forward and backward passes hold, in `tests/planning/test_memory.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from stoker.recipe import Model, Precision
+from stoker.recipe import LatentAttention, MixtureOfExperts, Model, Precision
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,11 @@ class Activations:
     """Bytes on one rank for one micro-batch."""
 
     per_block: int
-    """Kept by each block from its forward to its backward pass."""
+    """Kept by each dense block from its forward to its backward pass."""
+    blocks: int
+    """Kept by all blocks together, those with experts and those of modules for further tokens too."""
     outside_blocks: int
-    """Kept by what stands before and after the blocks, shared masks and angles included."""
+    """Kept by what stands before, between and after the blocks, shared masks and angles included."""
     block_transient: int
     """Most that one block's backward pass holds for a moment besides what was kept."""
     loss_transient: int
@@ -65,13 +67,18 @@ class Activations:
 
 def activations(config: Model, pass_: MicroBatch) -> Activations:
     """Bytes of the activations of one micro-batch."""
-    block = _Block(config, pass_)
+    dense, sparse = _Block(config, pass_), _Block(config, pass_, experts=True)
     masks = _mask_bytes(config, pass_)
     per_block_mask = masks if pass_.casts else 0  # autocast makes a 16-bit copy for each block
+    blocks = config.layers + config.mtp_depth
+    with_experts = sum(map(config.has_experts, range(blocks)))
+    kept = (blocks - with_experts) * dense.kept() + (with_experts * sparse.kept() if with_experts else 0)
+    last = sparse if with_experts else dense
     return Activations(
-        per_block=int(pass_.tokens * (block.attention() + block.feed_forward())) + per_block_mask,
-        outside_blocks=_outside(config, pass_, block) + (0 if pass_.casts else masks),
-        block_transient=int(pass_.tokens * block.transient()),
+        per_block=int(pass_.tokens * dense.kept()) + per_block_mask,
+        blocks=int(pass_.tokens * kept) + blocks * per_block_mask,
+        outside_blocks=_outside(config, pass_, dense) + (0 if pass_.casts else masks),
+        block_transient=int(pass_.tokens * last.transient()),
         loss_transient=_loss_transient(config, pass_),
     )
 
@@ -82,9 +89,17 @@ class _Block:
 
     config: Model
     pass_: MicroBatch
+    experts: bool = False
+    """Whether the feed-forward is a mixture of experts."""
+
+    def kept(self) -> float:
+        """Both sub-blocks."""
+        return self.attention() + self.feed_forward()
 
     def attention(self) -> float:
         """The attention sub-block."""
+        if self.config.latent_attention is not None:
+            return self._latent_attention(self.config.latent_attention)
         config, compute, length = self.config, self.pass_.compute_width, self.pass_.length
         heads, kv_heads, head_size = config.heads, config.key_value_heads, config.size_of_head
         kept = self._around(first=True, projections=3)
@@ -103,8 +118,41 @@ class _Block:
         # Tanh and softmax keep all logits, and the weights again in 16 bits.
         return kept + heads * length * (compute + 4 + (compute if compute == 2 else 0))
 
+    def _latent_attention(self, sizes: LatentAttention) -> float:
+        """Latents instead of queries, keys and values; the mix, which processors compute as wide as keys."""
+        config, compute = self.config, self.pass_.compute_width
+        width, narrow = config.size_of_head, config.value_size
+        queries = config.heads * width if sizes.query_rank is None else sizes.query_rank
+        kept = self._around(first=True, projections=3)
+        kept += (queries + sizes.kv_rank + sizes.rope_head_size) * compute
+        mix = width + (narrow if narrow < width else 0) if self.pass_.dense_masks else narrow
+        kept += config.heads * (mix * compute + 4)
+        if config.attention_softcap is not None:
+            kept += config.heads * (3 * width * compute + self.pass_.length * (compute + 4))
+        return kept
+
+    def _mixture(self, moe: MixtureOfExperts) -> float:
+        """Router, rows sorted by expert, experts and shared experts, none of them compiled."""
+        size, stream, compute = self.config.hidden_size, self.pass_.stream_width, self.pass_.compute_width
+        kept = replace(self, pass_=replace(self.pass_, compiled=False))._around(first=False, projections=0)
+        kept += size * stream if self.pass_.casts else 0
+        scores = 1 + (moe.gate == "sigmoid" and moe.auxiliary_loss > 0) + (moe.z_loss > 0)
+        kept += scores * moe.experts * 4 + moe.experts_per_token * (8 * 4 + 4 * (2 if moe.normalise_weights else 1))
+        kept += self._rows() * (2 * size + 2 * self.config.expert_width) * compute
+        if moe.shared_experts:
+            kept += 3 * moe.shared_experts * self.config.expert_width * compute
+            kept += 2 * size * compute if self.pass_.casts else 0
+        return kept
+
+    def _rows(self) -> float:
+        """Rows that experts compute, for each token, at even load."""
+        moe = self.config.moe
+        return 0.0 if moe is None else moe.experts_per_token * min(1.0, moe.capacity_factor or 1.0)
+
     def feed_forward(self) -> float:
         """The feed-forward sub-block."""
+        if self.experts and self.config.moe is not None:
+            return self._mixture(self.config.moe)
         gated = self.config.activation != "gelu"
         # Gated: gate, up, their product. Plain: up, its activation. The last is computed again when compiled.
         inner = (3 if gated else 2) - (1 if self.pass_.compiled else 0)
@@ -115,9 +163,14 @@ class _Block:
         """Most that a pass holds besides: backward lets go of what was kept, forward has not kept all of it yet."""
         stream, compute = self.pass_.stream_width, self.pass_.compute_width
         gated = self.config.activation != "gelu"
-        feed_forward = 2 * self.config.hidden_size * stream
+        feed_forward: float = 2 * self.config.hidden_size * stream
         feed_forward += (2 if gated else 1) * self.config.ffn_hidden_size * compute
+        if self.experts:
+            feed_forward = 2 * self.config.hidden_size * stream
+            feed_forward += self._rows() * (2 * self.config.hidden_size + 3 * self.config.expert_width) * compute
         attention = 4 * self.config.hidden_size * stream - self.feed_forward()
+        if self.config.latent_attention is not None:
+            attention += 6 * self.config.heads * self.config.size_of_head * compute
         if self.config.attention_softcap is not None:
             attention += self.config.heads * self.pass_.length * 4
             attention += _dense_mask_elements(self.config, self.pass_) * stream / self.pass_.tokens
@@ -183,8 +236,13 @@ def _outside(config: Model, pass_: MicroBatch, block: _Block) -> int:
     if config.dropout:
         kept += size * stream
     if config.position == "rope":
-        kept += config.size_of_head * 4
-    return int(pass_.tokens * kept)
+        kept += config.rotary_size * 4
+    # Each module for a further token: norms and what they join, the last norm, and the gradients that its
+    # loss has computed already.
+    joined = 2 * size * pass_.compute_width + 2 * block.norm(stream) + size * stream
+    kept += config.mtp_depth * (joined + 2 * size * stream)
+    heads = config.mtp_depth * pass_.vocabulary_size * size * stream
+    return int(pass_.tokens * kept) + heads
 
 
 def _loss_transient(config: Model, pass_: MicroBatch) -> int:

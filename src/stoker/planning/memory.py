@@ -103,7 +103,7 @@ def peak_memory(
     gathered = _gathered_bytes(layout, shapes, width)
     casts = _cast_bytes(shapes) if pass_.casts else 0
     updating = _update_bytes(recipe, shapes, width)
-    forward = kept.per_block * recipe.model.layers + kept.outside_blocks
+    forward = kept.blocks + kept.outside_blocks
     moments = _pass_moments(recipe, shapes, kept, forward, width, accumulation)
     highest = max(
         moments.at_loss + casts + gathered,
@@ -148,7 +148,7 @@ def _pass_moments(
     already = all_held if buckets or accumulation > 1 else 0
     at_loss = forward + already + head + max(kept.loss_transient, kept.block_transient)
     embedding = math.prod(shapes["embedding.weight"]) * width
-    arriving = embedding if already or recipe.model.tie_embeddings else 0
+    arriving = embedding if already or recipe.model.tie_embeddings or recipe.model.mtp_depth else 0
     at_end = all_held + arriving + kept.block_transient
     return _PassMoments(at_loss=at_loss, at_end=at_end)
 
@@ -172,7 +172,12 @@ def _gathered_bytes(layout: Layout, shapes: Shapes, width: int) -> int:
 
 def _cast_bytes(shapes: Shapes) -> int:
     """16-bit copies of the blocks' matrices, which autograd keeps until backward has passed them."""
-    return 2 * sum(math.prod(s) for name, s in shapes.items() if name.startswith("blocks.") and len(s) == 2)
+    own = ("query_up.weight", "kv_up.weight", "router.weight")  # which make their copies for a moment
+    return 2 * sum(
+        math.prod(shape)
+        for name, shape in shapes.items()
+        if name.startswith(("blocks.", "mtp.")) and len(shape) == 2 and not name.endswith(own)
+    )
 
 
 def _update_bytes(recipe: Recipe, shapes: Shapes, width: int) -> int:

@@ -32,14 +32,36 @@ def projection(rows: int, inputs: int, outputs: int) -> list[Matmul]:
     return [Matmul(rows, inputs, outputs), Matmul(rows, outputs, inputs), Matmul(outputs, rows, inputs)]
 
 
-def block_matmuls(config: Model, tokens: int) -> list[Matmul]:
-    """The products of one block, forward and backward, over `tokens` tokens."""
-    size, inner = config.hidden_size, config.ffn_hidden_size
-    query, kv = config.heads * config.size_of_head, config.key_value_heads * config.size_of_head
-    widths = [(size, query), (size, kv), (size, kv), (query, size), (size, inner), (inner, size)]
-    if config.activation != "gelu":
-        widths.append((size, inner))
-    return [matmul for inputs, outputs in widths for matmul in projection(tokens, inputs, outputs)]
+def block_matmuls(config: Model, tokens: int, layer: int = 0) -> list[Matmul]:
+    """The products of one block, forward and backward, over `tokens` tokens; experts at even load."""
+    size = config.hidden_size
+    widths = _attention_widths(config)
+    found = []
+    moe = config.moe
+    if moe is None or not config.has_experts(layer):
+        inner = config.ffn_hidden_size
+        widths += [(size, inner), (inner, size), *([(size, inner)] if config.activation != "gelu" else [])]
+    else:
+        inner, shared = config.expert_width, moe.shared_experts * config.expert_width
+        widths += [(size, moe.experts), *([(size, shared), (size, shared), (shared, size)] if shared else [])]
+        rows = max(1, round(tokens * moe.experts_per_token * min(1.0, moe.capacity_factor or 1.0) / moe.experts))
+        for inputs, outputs in ((size, inner), (size, inner), (inner, size)):
+            found += moe.experts * projection(rows, inputs, outputs)
+    return found + [matmul for inputs, outputs in widths for matmul in projection(tokens, inputs, outputs)]
+
+
+def _attention_widths(config: Model) -> list[tuple[int, int]]:
+    """Inputs and outputs of attention's projections."""
+    size, query = config.hidden_size, config.heads * config.size_of_head
+    output = (config.heads * config.value_size, size)
+    latent = config.latent_attention
+    if latent is None:
+        kv = config.key_value_heads * config.size_of_head
+        return [(size, query), (size, kv), (size, kv), output]
+    rank = latent.query_rank
+    queries = [(size, query)] if rank is None else [(size, rank), (rank, query)]
+    up = config.heads * (latent.nope_head_size + latent.value_head_size)
+    return [*queries, (size, latent.kv_rank), (size, latent.rope_head_size), (latent.kv_rank, up), output]
 
 
 def loss_matmuls(config: Model, pass_: MicroBatch) -> list[Matmul]:
@@ -58,7 +80,9 @@ def attention_flops(config: Model, pass_: MicroBatch) -> float:
     by_document = config.sliding_window is None and config.position != "alibi" and config.attention_softcap is None
     if pass_.document_mask and by_document:
         pairs /= DOCUMENTS_PER_SEQUENCE
-    return 12 * config.heads * config.size_of_head * pairs
+    # Kernels for processors compute values as wide as keys.
+    value = config.size_of_head if pass_.dense_masks else config.value_size
+    return 6 * config.heads * (config.size_of_head + value) * pairs
 
 
 def block_bytes(config: Model, pass_: MicroBatch) -> int:
@@ -68,6 +92,9 @@ def block_bytes(config: Model, pass_: MicroBatch) -> int:
     neighbouring passes, so that each tensor moves once where one region ends.
     """
     size, inner = config.hidden_size, config.ffn_hidden_size
+    if config.moe is not None:  # rows of experts, and these sorted and put back
+        inner = (config.moe.experts_per_token + config.moe.shared_experts) * config.expert_width
+        inner += 2 * config.moe.experts_per_token * size
     heads = (config.heads + config.key_value_heads) * config.size_of_head
     gated = config.activation != "gelu"
     norms = 4 if config.norm_position == "both" else 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from stoker.planning.activations import MicroBatch
@@ -45,10 +46,19 @@ def compute_seconds(config: Model, pass_: MicroBatch, machine: Machine, ranks_he
     of_loss += loss_bytes(config, pass_) / rates.loss_bytes_per_second * crowding
     # The last chunk may be short; what is left of it costs its share.
     of_loss *= pass_.tokens / min(pass_.loss_chunk, pass_.tokens)
-    moved = config.layers * block_bytes(config, pass_) + outside_bytes(config, pass_)
+    of_loss *= 1 + config.mtp_depth
+    blocks = config.layers + config.mtp_depth
+    moved = blocks * block_bytes(config, pass_) + outside_bytes(config, pass_)
+    kinds = Counter(map(config.has_experts, range(blocks)))
     return ComputeSeconds(
-        matmul=config.layers * sum(rates.matmul_seconds(matmul) for matmul in block_matmuls(config, pass_.tokens)),
-        attention=config.layers * attention_flops(config, pass_) / rates.attention_flops_per_second,
+        matmul=sum(
+            count
+            * sum(
+                rates.matmul_seconds(m) for m in block_matmuls(config, pass_.tokens, blocks - 1 if experts else 0)
+            )
+            for experts, count in kinds.items()
+        ),
+        attention=blocks * attention_flops(config, pass_) / rates.attention_flops_per_second,
         pointwise=moved / rates.pointwise_bytes_per_second * crowding,
         loss=of_loss + _weight_gradient_bytes(config, pass_) / rates.update_bytes_per_second * crowding,
     )
