@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._library.custom_ops import OPDEFS
+from torch.distributed import distributed_c10d
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
@@ -57,14 +57,14 @@ class Call:
     average of ranks) a broadcast, and of an all-to-all what is for others."""
 
 
-class Traffic(TorchDispatchMode):
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Used as a context; `calls` are those of this rank and thread within it, in order.
 
     Raises `ValueError` at a collective it does not know. What compiled code calls is not seen.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[Call] = []
 
     def __torch_dispatch__(
@@ -98,12 +98,10 @@ class Traffic(TorchDispatchMode):
 
 
 def _group(named: dict[str, Any]) -> dist.ProcessGroup:
-    given = named.get("group_name", named.get("process_group"))
+    given: Any = named.get("group_name", named.get("process_group"))
     if isinstance(given, str):
-        given = dist.distributed_c10d._resolve_process_group(given)
-    elif not isinstance(given, dist.ProcessGroup):
-        given = dist.ProcessGroup.unbox(given)
-    return given
+        return distributed_c10d._resolve_process_group(given)  # type: ignore[arg-type, attr-defined]
+    return given if isinstance(given, dist.ProcessGroup) else dist.ProcessGroup.unbox(given)
 
 
 def _tensors(value: Any) -> list[Tensor]:

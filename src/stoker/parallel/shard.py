@@ -37,6 +37,8 @@ class Sharding:
         """
         for module in self._modules:
             module.set_requires_gradient_sync(self._sums(last, later), recurse=False)
+            # Until then, what a copy of the model has summed stays with it, sharded.
+            module.set_requires_all_reduce(last and not later, recurse=False)
             module.set_reshard_after_backward(self._stage == 3 or (last and not later), recurse=False)
 
     def _sums(self, last: bool, later: bool) -> bool:

@@ -138,7 +138,7 @@ def _ring_backward(
         by_q = torch.zeros(q.shape, dtype=log_sums.dtype, device=q.device)
         width, kv = k.shape[-1], torch.cat((k, v), dim=-1)
         gradient, outcome = gradient.transpose(1, 2), Mixed(mixed.transpose(1, 2), log_sums)
-        before: Tensor | None = None
+        own = before = None
         for step, pieces in ring.steps(starts, window):
             coming = ring.send_on(kv, step) if step < ranks - 1 else None
             by_kv = torch.zeros(kv.shape, dtype=by_q.dtype, device=kv.device)
@@ -147,10 +147,14 @@ def _ring_backward(
             add_gradients(into, gradient, qkv, outcome, pieces, logits)
             if before is not None:  # what the ranks before, which had these keys, have made of them
                 by_kv += ring.receive(before, kv, step)
-            before = ring.send_on(by_kv, step)
+            if step == 0:  # a rank's own part stays, and the others' comes home to it
+                own = by_kv
+            else:
+                before = ring.send_on(by_kv, step)
             kv = kv if coming is None else ring.receive(coming, kv, step + 1)
+        assert own is not None
         assert before is not None
-        by_kv = ring.receive(before, kv, ranks).to(kv.dtype)
+        by_kv = (own + ring.receive(before, own, ranks)).to(kv.dtype)
         return by_q.to(q.dtype), _copied(by_kv[..., :width]), _copied(by_kv[..., width:])
 
 
