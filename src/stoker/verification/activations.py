@@ -47,7 +47,8 @@ TABLE: tuple[tuple[str, Rule], ...] = (
 )
 """The first pattern that the end of a module's name matches; `Rule()` for all others, which give the residual
 stream's own tokens, whole and once."""
-LOSSES = "token losses"
+LOSSES, SAMPLES = "token losses", "samples"
+"""Names of what the whole model gives, and of the numbers of the sequences that it is given."""
 
 
 class Part(NamedTuple):
@@ -79,12 +80,13 @@ def part_of(name: str, module: nn.Module, held: dict[str, Held], world: World, l
     if not gathered:
         places = places[slice(*chunk(len(places), layout.tp, at.tp))]
     features, complete = slice(None), True
-    if rule.rows_of is not None:
-        parent = name.rpartition(".")[0]
-        placement = held[f"{parent}.{rule.rows_of}"].placement
+    # Of latent attention the norm of queries is that of a latent, which has no such rows.
+    rows = held.get(f"{name.rpartition('.')[0]}.{rule.rows_of}")
+    if rows is not None:
+        placement = rows.placement
         features = slice(*placement.box[0])
         complete = rule.complete == "always" or placement.repeated is None
-    elif rule.complete == "whole":
+    elif rule.complete == "whole" or rule.rows_of is not None:
         complete = layout.tp == 1 or not gathered
     return Part(places, features, complete)
 

@@ -147,9 +147,9 @@ def _show(step: int, result: StepResult, observer: Observer) -> None:
         for field, values in counted._asdict().items():
             for place, value in enumerate(values.reshape(-1).tolist()):
                 observer.number(step, "routing", f"{block}.{field}[{place}]", float(value))
-    observer.number(step, "norm", "global norm", result.gradient_norm)
     for module, norm in (result.gradient_norm_by_module or {}).items():
         observer.number(step, "norm", module, norm)
+    observer.number(step, "norm", "global norm", result.gradient_norm)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stoker.model import Decoder
 from stoker.parallel import ParallelModel
 from stoker.parallel.parallel_model import Stage
-from stoker.verification.activations import LOSSES, Part, output_of, part_of, probed
+from stoker.verification.activations import LOSSES, SAMPLES, Part, output_of, part_of, probed
 from stoker.verification.figures import Difference
 from stoker.verification.reference import Comparison, Reference
 
@@ -25,8 +25,14 @@ _MOST_KEPT = 1000
 class Viewer(Protocol):
     """Is shown what a module gave."""
 
+    own_rows: int
+    """The first row that this process sees."""
+
     def view(self, kind: str, name: str, tensor: Tensor, rows: Tensor, part: Part) -> None:
         """`tensor` [rows, places, features] is `part` of the output of `name`, or of its gradient."""
+
+    def passed(self, name: str) -> None:
+        """`name` was computed."""
 
 
 @contextmanager
@@ -53,11 +59,17 @@ class _Look:
         self._stage, self._world, self._viewer = stage, model.world, viewer
         self._length, self._first = length, first_sample
         self._rows = torch.empty(0)
+        self._passes = 0
         self._calls: Counter[str] = Counter()
 
     def begin(self, part: nn.Module, inputs: Any, keywords: dict[str, Any]) -> None:
         assert isinstance(part, Decoder)
-        self._rows = keywords["samples"].cpu() - self._first
+        given = keywords["samples"].cpu() - self._first
+        # Each stage comes to its micro-batches in their order, whatever the schedule.
+        self._rows = self._viewer.own_rows + self._passes * len(given) + torch.arange(len(given))
+        self._passes += 1
+        numbers = Part(torch.zeros(1, dtype=torch.int64), slice(None), True)
+        self._viewer.view(ACTIVATION, SAMPLES, given.double()[:, None, None], self._rows, numbers)
         self._calls = Counter()
         if not part.begins:  # the embedding is here for further tokens only
             self._calls["embedding"] = 1
@@ -68,9 +80,10 @@ class _Look:
         def look(_: nn.Module, inputs: Any, output: object) -> None:
             tensor = output_of(output)
             call, self._calls[name] = self._calls[name], self._calls[name] + 1
+            title = (name or LOSSES) + (f" (call {call + 1})" if call else "")
+            self._viewer.passed(title)
             if tensor is None or place is None or (name == "" and isinstance(output, Tensor)):
                 return
-            title = (name or LOSSES) + (f" (call {call + 1})" if call else "")
             rows = self._rows
             self._viewer.view(ACTIVATION, title, tensor.detach(), rows, place)
             source = output if isinstance(output, Tensor) else tensor
@@ -93,6 +106,7 @@ class Recorder:
     reference: Reference
     step: int
     sequences: int
+    own_rows: int = 0
     _wholes: dict[tuple[str, str], Tensor] = field(default_factory=dict)
 
     def view(self, kind: str, name: str, tensor: Tensor, rows: Tensor, part: Part) -> None:
@@ -101,6 +115,9 @@ class Recorder:
         if whole is None:
             whole = self._wholes[kind, name] = tensor.new_zeros((self.sequences, *tensor.shape[1:]), device="cpu")
         whole[rows] = tensor.cpu()
+
+    def passed(self, name: str) -> None:
+        """Nothing to be done."""
 
     def finish(self) -> None:
         """Hand everything to the reference."""
@@ -122,6 +139,20 @@ class Comparer:
 
     def __post_init__(self) -> None:
         self._order = {key: number for number, key in enumerate(self.comparison.reference.tensors)}
+        self._passed: set[str] = {SAMPLES}
+
+    def passed(self, name: str) -> None:
+        """Note that a module was computed here."""
+        self._passed.add(name)
+
+    @property
+    def not_passed(self) -> dict[str, int]:
+        """What one process computes and this rank does not, with its place."""
+        return {
+            name: place
+            for (step, kind, name), place in self._order.items()
+            if (step, kind) == (self.step, ACTIVATION) and name not in self._passed
+        }
 
     def view(self, kind: str, name: str, tensor: Tensor, rows: Tensor, part: Part) -> None:
         """Compare with the reference's rows, places and features."""
