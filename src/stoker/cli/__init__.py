@@ -14,6 +14,7 @@ from stoker.cli.data import verbs as data_verbs
 from stoker.cli.job import plan, prepare, run, train
 from stoker.cli.recipe import verbs as recipe_verbs
 from stoker.cli.runs import evaluate, export, report
+from stoker.cli.verify import verify
 
 # Threads that wait for each other by spinning take the processor from the thread they wait for as soon as another
 # process is about: a step then took seven times as long. Read when torch is first imported, so said here.
@@ -24,6 +25,7 @@ _VERBS: dict[str, Callable[..., None]] = {
     "run": run,
     "prepare": prepare,
     "plan": plan,
+    "verify": verify,
     "train": train,
     "eval": evaluate,
     "report": report,

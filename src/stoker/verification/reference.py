@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import pickle
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +28,7 @@ class Reference:
     precision: VerifiedPrecision
     numbers: dict[Key, float] = field(default_factory=dict)
     tensors: dict[Key, Tensor] = field(default_factory=dict)
+    """In fp64, which holds every other precision."""
     sizes: dict[Key, float] = field(default_factory=dict)
     """Norms of tensors; with the name "" of all tensors of a step and kind (and of a state, by its own name)."""
     bounds: dict[Key, float] = field(default_factory=dict)
@@ -43,7 +46,7 @@ class Reference:
     def tensor(self, step: int, kind: str, name: str, tensor: Tensor) -> None:
         """Keep one tensor."""
         key = (step, kind, name)
-        self.tensors[key] = tensor.detach().cpu().clone()
+        self.tensors[key] = tensor.detach().to("cpu", torch.float64, copy=True)
         self.sizes[key] = norm(tensor)
         every = (step, kind, family(kind, name))
         if every != key:
@@ -55,7 +58,7 @@ class Reference:
         for key, number in self.numbers.items():
             bounds[key] = bound_of(self.precision, truth.error_of_number(key, number))
         for key, tensor in self.tensors.items():
-            error = truth.error_of(key, norm(tensor.double() - truth.tensors[key].double()))
+            error = truth.error_of(key, norm(tensor - truth.tensors[key]))
             bounds[key] = bound_of(self.precision, error)
         return Reference(self.precision, truth.numbers, truth.tensors, truth.sizes, bounds)
 
@@ -76,13 +79,23 @@ class Reference:
 
     def save(self, path: Path) -> None:
         """Write it to `path`."""
-        torch.save(vars(self), path)
+        shapes = {key: tuple(tensor.shape) for key, tensor in self.tensors.items()}
+        np.save(
+            path, torch.cat([torch.zeros(0), *(tensor.reshape(-1) for tensor in self.tensors.values())]).numpy()
+        )
+        figures = (self.precision, self.numbers, shapes, self.sizes, self.bounds)
+        path.with_suffix(".figures").write_bytes(pickle.dumps(figures))
 
     @classmethod
     def load(cls, path: Path) -> Reference:
         """Read it from `path`; tensors stay there until they are used."""
-        found: dict[str, Any] = torch.load(path, mmap=True, weights_only=True)
-        return cls(**found)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            flat = torch.from_numpy(np.load(path, mmap_mode="r"))
+        precision, numbers, shapes, sizes, bounds = pickle.loads(path.with_suffix(".figures").read_bytes())
+        parts = torch.split(flat, [math.prod(shape) for shape in shapes.values()])
+        tensors = {key: part.view(shape) for (key, shape), part in zip(shapes.items(), parts, strict=True)}
+        return cls(precision, numbers, tensors, sizes, bounds)
 
 
 @dataclass
@@ -130,18 +143,21 @@ class Comparison:
         if wanted.shape != tensor.shape:
             self.note(key, math.inf, micro_batch)
             return
-        distance = norm(tensor.detach().cpu().double() - wanted.double())
+        distance = norm(tensor.detach().cpu().double() - wanted)
         self.note(key, self.reference.error_of(key, distance), micro_batch)
 
     def note(self, key: Key, error: float, micro_batch: int | None = None) -> None:
         """Keep a relative error, if it is worth keeping."""
         self.settle(key, error, self.reference.bound(key), micro_batch)
 
-    def settle(self, key: Key, error: float, bound: float, micro_batch: int | None = None) -> None:
-        """The same with a bound of its own."""
+    def settle(
+        self, key: Key, error: float, bound: float, micro_batch: int | None = None, rank: int | None = None
+    ) -> None:
+        """The same with a bound of its own, and perhaps of another rank."""
+        rank = self.rank if rank is None else rank
         step, kind, name = key
         precision = self.reference.precision
-        one = Difference(kind, name, step, self.rank, error, bound, precision, micro_batch)
+        one = Difference(kind, name, step, rank, error, bound, precision, micro_batch)
         known = self.found.setdefault((step, kind), [])
         if not known:
             known += [one, one]

@@ -70,7 +70,7 @@ class Subject:
     def micro_batches(self, layout: Layout) -> int:
         """On each rank of `layout`: several, and not the same number for all layouts."""
         own = self.sequences(layout) // layout.data_parallel_size
-        choices = [count for count in range(2, 7) if own % count == 0]
+        choices = [count for count in range(2, 5) if own % count == 0]
         return choices[len(str(layout)) % len(choices)] if choices else own
 
     def recipe(self, layout: Layout, precision: VerifiedPrecision, steps: int) -> Recipe:

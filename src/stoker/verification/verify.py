@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
@@ -105,8 +106,16 @@ class _Verification:
                     break
         except WorkersFailed as error:
             result.error = str(error)
+            result.first = self._before_failure(layout)
         result.seconds = time.monotonic() - begun
         return result
+
+    def _before_failure(self, layout: Layout) -> Difference | None:
+        """What differs in a first step after which nothing is evaluated or saved, where that comes to an end."""
+        try:
+            return self._first(layout, "fp64", self._run(layout, "fp64", 1))
+        except WorkersFailed:
+            return None
 
     def _run(self, layout: Layout, precision: VerifiedPrecision, probed: int | None) -> list[Findings]:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
@@ -135,6 +144,9 @@ class _Verification:
             return min(here, key=self._order)
         probed = self._run(layout, precision, step)
         seen = [pair for rank in probed for pair in rank.activations]
+        for name, place in probed[0].not_passed.items():
+            if all(name in rank.not_passed for rank in probed):
+                seen.append((place, Difference(ACTIVATION, name, step, 0, math.inf, BOUNDS["fp64"], precision)))
         for kind in (ACTIVATION, GRADIENT):
             if of_kind := [(place, one) for place, one in seen if one.kind == kind]:
                 return min(of_kind, key=lambda pair: (pair[0], pair[1].micro_batch or 0, pair[1].rank))[1]
@@ -150,7 +162,7 @@ class _Verification:
         key = (self.subject.sequences(layout), precision, probed)
         if key not in self._references:
             truth = None if precision in BOUNDS else self._reference(layout, "fp64", probed)
-            path = self.folder / f"reference-{len(self._references)}.pt"
+            path = self.folder / f"reference-{len(self._references)}.npy"
             work = ReferenceWork(
                 self.subject,
                 layout,

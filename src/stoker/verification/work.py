@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from stoker.checkpoint import load, save
 from stoker.checkpoint.loading import read_weights
@@ -31,6 +32,8 @@ Plant = (
     | tuple[Callable[..., AbstractContextManager[object]], tuple[Any, ...]]
 )
 """A function of a module, perhaps with its arguments, that puts something in place for as long as it is entered."""
+_LEAST = 5e-324
+"""The bound of what must be the same to the bit."""
 _SETTLED = 1e-9
 """A gradient whose norm is a smaller share of the global norm is all rounding."""
 
@@ -76,6 +79,8 @@ class Findings:
     worst: list[Difference] = field(default_factory=list)
     """Of each step and kind."""
     activations: list[tuple[int, Difference]] = field(default_factory=list)
+    not_passed: dict[str, int] = field(default_factory=dict)
+    """Modules that one process computes and this rank does not, with their places in its order."""
     seconds: float = 0.0
 
 
@@ -131,6 +136,7 @@ def run_rank(work: LayoutWork, place: Place) -> Findings:
         comparer = Comparer(comparison, step, rows[0].stop - rows[0].start, rows[0].start)
         return looking(model, length, (step - 1) * work.subject.sequences(work.layout), comparer)
 
+    _forget_meshes()
     with (
         planted(work.plant),
         join_world(work.layout, place.rank, place.device, place.store, place.timeout_seconds) as world,
@@ -148,8 +154,14 @@ def run_rank(work: LayoutWork, place: Place) -> Findings:
         firsts=[first for first, _ in found if not first.agrees],
         worst=[worst for _, worst in found],
         activations=[] if comparer is None else comparer.differing,
+        not_passed={} if comparer is None else comparer.not_passed,
         seconds=time.monotonic() - begun,
     )
+
+
+def _forget_meshes() -> None:
+    """torch remembers meshes by their ranks alone, also those whose process groups have ended."""
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 
 
 def planted(plant: Plant | None) -> AbstractContextManager[object]:
@@ -172,14 +184,22 @@ def _one_process(
 
 
 def _compare_saved(trained: Trained, saved: Path, step: int, comparison: Comparison) -> None:
-    """What the checkpoint holds must be what this rank holds, bit for bit."""
+    """What the checkpoint holds must be what every rank holds, bit for bit. Collective."""
+    world = trained.world
+    own = [(one.name, one.box, local(one.tensor).detach().cpu()) for one in trained.model.held]
+    gathered: list[Any] | None = [None] * world.layout.world_size if world.is_first else None
+    if world.layout.world_size > 1:
+        dist.gather_object(own, gathered)
+    else:
+        gathered = [own]
+    if gathered is None:
+        return
     weights = read_weights(saved)
-    for one in trained.model.held:
-        here = local(one.tensor).detach().cpu()
-        there = weights[one.name][tuple(slice(*bounds) for bounds in one.box)]
-        error = 0.0 if torch.equal(here, there) else max(norm(here.double() - there.double()), 5e-324)
-        key = (step, "checkpoint", f"{one.name} as saved")
-        comparison.settle(key, error, bound=5e-324)
+    for rank, parts in enumerate(gathered):
+        for name, box, here in parts:
+            there = weights[name][tuple(slice(*bounds) for bounds in box)]
+            error = 0.0 if torch.equal(here, there) else max(norm(here.double() - there.double()), _LEAST)
+            comparison.settle((step, "checkpoint", f"{name} as saved"), error, _LEAST, rank=rank)
 
 
 class _GoingOn(Comparison):
