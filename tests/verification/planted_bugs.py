@@ -112,8 +112,8 @@ TWINS: tuple[PlantedBug, ...] = (
     ),
     _twin(
         "ring sums late gradients first",
-        Layout(cp=2),
-        "plain",
+        Layout(cp=3),
+        "even",
         Edit(
             "parallel.context_parallel.ring:_ring_backward",
             "by_kv += ring.receive(before, kv, step)",

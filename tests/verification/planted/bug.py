@@ -23,7 +23,8 @@ class PlantedBug:
     """Of `tiny_models.MODELS`."""
     changes: tuple[Edit | Value, ...]
     where: tuple[str, ...]
-    """Patterns of the modules, parameters or quantities that are right to be named for it."""
+    """Patterns of the modules, parameters or figures that are right to be named for it: a name, or `kind: name`
+    where anything of a kind is right (a sum of gradients that is wrong for all parameters)."""
     says: str
     """The mistake, in words."""
 
@@ -32,9 +33,9 @@ class PlantedBug:
         """Makes the mistake, in the process that calls it."""
         return Plant(self.changes)
 
-    def explains(self, named: str) -> bool:
-        """Whether `named` is a right place to look for it."""
-        return any(fnmatch(named, pattern) for pattern in self.where)
+    def explains(self, kind: str, name: str) -> bool:
+        """Whether this is a right place to look for it."""
+        return any(fnmatch(f"{kind}: {name}" if ": " in pattern else name, pattern) for pattern in self.where)
 
 
 def bug(

@@ -13,7 +13,7 @@ _REPLICATE, _SHARD, _MODEL = (
     "parallel.shard:Sharding",
     "parallel.parallel_model:ParallelModel",
 )
-_ALL = ("*",)
+_GRADIENTS = "gradient: *"
 _MATRICES = ("blocks.*.weight*", "blocks.*.row", "blocks.*.column", "embedding*", "head*")
 
 BUGS: tuple[PlantedBug, ...] = (
@@ -22,7 +22,7 @@ BUGS: tuple[PlantedBug, ...] = (
         _COPIES,
         "plain",
         Edit(f"{_REPLICATE}:Bucket.finish", "work.wait()", "work.wait()\n    flat /= self._group.size()"),
-        where=_ALL,
+        where=_GRADIENTS,
         says="As DDP does: the mean over ranks of what should be summed.",
     ),
     bug(
@@ -34,7 +34,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "dist.all_reduce(flat, group=self._group, async_op=True)",
             "dist.all_reduce(flat.clone(), group=self._group, async_op=True)",
         ),
-        where=_ALL,
+        where=_GRADIENTS,
         says="The sum is made in memory that nobody reads.",
     ),
     bug(
@@ -44,7 +44,7 @@ BUGS: tuple[PlantedBug, ...] = (
         Edit(
             "parallel.gradients:Gradients.__init__", "(one.placement.holders * one.copies)", "one.placement.holders"
         ),
-        where=_ALL,
+        where="norm: *",
         says="The squares of all ranks are added, though they hold the same.",
     ),
     bug(
@@ -52,7 +52,7 @@ BUGS: tuple[PlantedBug, ...] = (
         _COPIES,
         "plain",
         Edit(f"{_REPLICATE}:SummedGradients.during", "self._summing = last", "self._summing = True"),
-        where=_ALL,
+        where=_GRADIENTS,
         says="Buckets are summed in the first micro-batch's backward pass.",
     ),
     bug(
@@ -72,7 +72,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "last = index == len(batches) - 1",
             "last = index == len(batches) - 1\n        self.gradients.clear()",
         ),
-        where=_ALL,
+        where=_GRADIENTS,
         says="Only the last micro-batch is summed.",
     ),
     bug(
@@ -84,7 +84,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "module.set_gradient_divide_factor(1.0)",
             "module.set_gradient_divide_factor(float(world.layout.dp_shard))",
         ),
-        where=_ALL,
+        where=_GRADIENTS,
         says="As FSDP does by default: the mean over ranks of what should be summed.",
     ),
     bug(
@@ -96,7 +96,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "set_requires_gradient_sync(",
             "set_requires_gradient_sync(not last and ",
         ),
-        where=_ALL,
+        where=_GRADIENTS,
         says="Gradients are summed too early; the last micro-batch's never are.",
     ),
     bug(
@@ -108,7 +108,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "last = index == len(batches) - 1",
             "last = index == len(batches) - 1\n        self.gradients.clear()",
         ),
-        where=_ALL,
+        where=_GRADIENTS,
         says="Sharded gradients are cleared before each micro-batch.",
     ),
     bug(
@@ -120,7 +120,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "set_reshard_after_backward(self._stage == 3 or (last and not later),",
             "set_reshard_after_backward(self._stage == 3,",
         ),
-        where=_ALL,
+        where=_GRADIENTS,
         says="Weights are not let go of after the last pass, and the optimizer finds no gradient at its shards.",
     ),
     bug(
@@ -128,7 +128,7 @@ BUGS: tuple[PlantedBug, ...] = (
         _BOTH,
         "plain",
         Edit("parallel.world:World.sharding_mesh", "if copy_group is None or copies_apart:", "if True:"),
-        where=_ALL,
+        where=_GRADIENTS,
         says="FSDP knows of one copy, and each trains on its own part of the batch.",
     ),
     bug(
@@ -136,7 +136,7 @@ BUGS: tuple[PlantedBug, ...] = (
         _COPIES,
         "layer_drop",
         Edit(f"{_MODEL}._run", "samples=batch.samples", "samples=torch.arange(len(batch.tokens))"),
-        where=("blocks.*",),
+        where="samples",
         says="LayerDrop draws the same for the first sample of every rank.",
     ),
     bug(
@@ -144,7 +144,7 @@ BUGS: tuple[PlantedBug, ...] = (
         _SHARDED,
         "dropout",
         Edit(f"{_MODEL}._run", "samples=batch.samples", "samples=torch.arange(len(batch.tokens))"),
-        where=("embedding*", "blocks.*"),
+        where="samples",
         says="All ranks and micro-batches drop the same.",
     ),
     bug(
@@ -169,7 +169,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "loss_scale=1.0 / max(1, sum(int((one.targets >= 0).sum()) for one in batches)) "
             "/ self.world.layout.data_parallel_size",
         ),
-        where=_ALL,
+        where="activation gradient: norm",
         says="Each rank divides by the count of its own targets.",
     ),
     bug(
@@ -181,7 +181,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "loss_scale=loss_scale",
             "loss_scale=loss_scale * 20 / max(1, int((batch.targets >= 0).sum()))",
         ),
-        where=_ALL,
+        where="activation gradient: norm",
         says="Every micro-batch weighs the same, however few targets it has.",
     ),
     bug(
@@ -189,7 +189,7 @@ BUGS: tuple[PlantedBug, ...] = (
         _SHARDED,
         "plain",
         Edit("parallel.gradients:Gradients.norms", "self._world.sum(squares).sqrt()", "squares.sqrt()"),
-        where=_ALL,
+        where="norm: *",
         says="The norm is that of a rank's shards.",
     ),
     bug(
@@ -201,7 +201,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "self._world.sum(squares).sqrt()",
             "self._world.sum(squares.sqrt())",
         ),
-        where=_ALL,
+        where="norm: *",
         says="Roots are added, not squares.",
     ),
     bug(
@@ -271,7 +271,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "by_shape = {p.shape: p for p in moving}\n"
             '        momenta = [local(self.state[by_shape[p.shape]]["momentum"]) for p in moving]',
         ),
-        where=_ALL,
+        where=("state: *", "weight: *"),
         says="Optimizer state is found by shape, where it should be found by parameter.",
     ),
 )

@@ -56,7 +56,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "expert_sizes(layout).replicate if one.placement.expert else layout.replicate_size",
             "layout.replicate_size",
         ),
-        where=_EXPERTS,
+        where="blocks.1",
         says="Experts that are held once are divided by the number of data-parallel ranks.",
     ),
     bug(
@@ -68,7 +68,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "expert_mesh = world.sharding_mesh(experts=True)",
             "expert_mesh = mesh",
         ),
-        where=_EXPERTS,
+        where=_MIXTURE,
         says="Experts are sharded over all data-parallel ranks, though each has others.",
     ),
     bug(

@@ -65,7 +65,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "self._batches[micro_batch], None",
             "self._batches[-1 - micro_batch if stage else micro_batch], None",
         ),
-        where=(*_LATER_BLOCKS, "token losses*", "loss*"),
+        where="samples",
         says="The last stage has the targets of another micro-batch.",
     ),
     bug(
@@ -103,7 +103,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "kept = self.__dict__.setdefault('kept', {})\n"
             "    tensor = kept.setdefault((lane, shape), torch.empty(shape, dtype=dtype, device=self._device))",
         ),
-        where=(*_LATER_BLOCKS, "blocks.1*", "token losses*", "loss*"),
+        where=(*_LATER_BLOCKS, "blocks.1*", "token losses", "loss"),
         says="A receive is posted into memory that the micro-batch before still needs.",
     ),
     bug(
@@ -117,7 +117,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "        kept = self.__dict__.setdefault('kept', {})\n"
             "        entered = kept.setdefault(stage, entered).detach().requires_grad_()",
         ),
-        where=("blocks.*", "token losses*", "loss*"),
+        where=("blocks.*", "token losses", "loss"),
         says="Later micro-batches enter a stage with the first one's residual stream.",
     ),
     bug(
@@ -125,7 +125,7 @@ BUGS: tuple[PlantedBug, ...] = (
         _PLAIN,
         "deep",
         Edit(f"{_STEP}._forward", "torch.ones_like(root)", "torch.ones_like(root) / len(self._batches)"),
-        where=("*",),
+        where="activation gradient: norm",
         says="The gradient that backward starts with is divided by the number of micro-batches.",
     ),
     bug(
@@ -177,7 +177,7 @@ BUGS: tuple[PlantedBug, ...] = (
         Layout(pp=2, dp_shard=2, pipeline_schedule="zbv"),
         "deep",
         Edit("parallel.parallel_model:ParallelModel._after_last", "sharding.reduce()", "pass"),
-        where=("*",),
+        where="gradient: *",
         says="FSDP sums in backward passes, and these gradients come after the last of them.",
     ),
     bug(

@@ -9,7 +9,6 @@ from tests.verification.planted.bug import ATTENTION, PlantedBug, bug
 _RING, _GATHERED, _ULYSSES = (Layout(cp=2, cp_method=method) for method in ("ring", "all_gather", "ulysses"))
 _CP, _MODEL = "parallel.context_parallel", "parallel.parallel_model:ParallelModel"
 _FIRST_ATTENTION, _LAST_ATTENTION = ("blocks.0.attention*",), ("blocks.1.attention*",)
-_ALL_GRADIENTS = ("*",)
 
 BUGS: tuple[PlantedBug, ...] = (
     bug(
@@ -17,7 +16,7 @@ BUGS: tuple[PlantedBug, ...] = (
         _RING,
         "plain",
         Edit(f"{_MODEL}.forward_backward", "loss_scale=loss_scale", "loss_scale=loss_scale / self.world.layout.cp"),
-        where=_ALL_GRADIENTS,
+        where="activation gradient: norm",
         says="Gradients are averaged over ranks whose losses already add up.",
     ),
     bug(
@@ -29,7 +28,7 @@ BUGS: tuple[PlantedBug, ...] = (
             '("dp_replicate", "cp") if layout.dp_shard == 1 else ("dp_replicate",)',
             '("dp_replicate",)',
         ),
-        where=_ALL_GRADIENTS,
+        where="gradient: *",
         says="Context-parallel ranks are left out of those that see other tokens.",
     ),
     bug(
@@ -118,8 +117,8 @@ BUGS: tuple[PlantedBug, ...] = (
     ),
     bug(
         "ring loses the gradients that came with the keys",
-        _RING,
-        "plain",
+        Layout(cp=3),
+        "even",
         Edit(
             f"{_CP}.ring:_ring_backward",
             "by_kv += ring.receive(before, kv, step)",
@@ -130,8 +129,8 @@ BUGS: tuple[PlantedBug, ...] = (
     ),
     bug(
         "ring counts the gradients that came with the keys twice",
-        _RING,
-        "plain",
+        Layout(cp=3),
+        "even",
         Edit(
             f"{_CP}.ring:_ring_backward",
             "by_kv += ring.receive(before, kv, step)",
@@ -241,19 +240,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "Future(cut(future.tokens, 2), cut(future.targets, 2))",
             "shifted(cut(batch.tokens, 1), cut(batch.targets, 1), None, self.config.mtp_depth)",
         ),
-        where=("mtp.0*", "loss*"),
+        where=("embedding (call *", "mtp.0*"),
         says="The token after next is looked for in a rank's own part of the sequence.",
-    ),
-    bug(
-        "further targets are not cut at documents",
-        _RING,
-        "further",
-        Edit(
-            f"{_MODEL}._local",
-            "shifted(batch.tokens, batch.targets, batch.documents, self.config.mtp_depth)",
-            "shifted(batch.tokens, batch.targets, None, self.config.mtp_depth)",
-        ),
-        where=("mtp.0*", "loss*"),
-        says="With context parallelism a further token may be one of the next document.",
     ),
 )
