@@ -65,7 +65,8 @@ def test_a_sample_is_caught_and_named() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_every_planted_bug_changes_what_is_trained() -> None:
-    worst = {one.name: max(differences(one.layout, one.model, one.plant).values()) for one in BUGS}
+    trained = [one for one in BUGS if not any("checkpoint" in change.target for change in one.changes)]
+    worst = {one.name: max(differences(one.layout, one.model, one.plant).values()) for one in trained}
     assert {name: error for name, error in worst.items() if error < _CHANGED} == {}
 
 

@@ -57,7 +57,8 @@ def sum_over_parts(values: Sequence[Tensor], held: Sequence[Held], dims: Sequenc
     One collective for each group of ranks, however many values there are. All values have one type.
     """
     summed = [
-        value if one.placement.speaks else torch.zeros_like(value) for value, one in zip(values, held, strict=True)
+        torch.zeros_like(value) if _is_repeated(one, along) else value
+        for value, one, along in zip(values, held, dims, strict=True)
     ]
     rounds: list[dict[dist.ProcessGroup, list[int]]] = []
     for place, (one, along) in enumerate(zip(held, dims, strict=True)):
@@ -72,6 +73,11 @@ def sum_over_parts(values: Sequence[Tensor], held: Sequence[Held], dims: Sequenc
             for place, part in zip(places, parts, strict=True):
                 summed[place] = part.view_as(values[place])
     return summed
+
+
+def _is_repeated(held: Held, dims: Collection[int]) -> bool:
+    """Whether another rank among those that are summed over has the same part, and counts for it."""
+    return not held.placement.speaks and any(cut.dim in dims for cut in held.placement.cuts)
 
 
 def _groups(held: Held, dims: Collection[int]) -> list[dist.ProcessGroup]:

@@ -222,7 +222,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "adafactor",
         Edit(
             "parallel.whole:sum_over_parts",
-            "value if one.placement.speaks else torch.zeros_like(value)",
+            "torch.zeros_like(value) if _is_repeated(one, along) else value",
             "value.clone()",
         ),
         where=("blocks.*.attention.key*", "blocks.*.attention.value*"),
@@ -273,5 +273,29 @@ BUGS: tuple[PlantedBug, ...] = (
         ),
         where=("state: *", "weight: *"),
         says="Optimizer state is found by shape, where it should be found by parameter.",
+    ),
+    bug(
+        "parts of a checkpoint are written from the other end",
+        _TP,
+        "plain",
+        Edit(
+            "checkpoint.parts:_chunk",
+            "offsets=torch.Size(first for first, _ in part.box)",
+            "offsets=torch.Size(size - last for (_, last), size in zip(part.box, part.shape))",
+        ),
+        where="checkpoint: *",
+        says="What each rank holds is put where another's part belongs.",
+    ),
+    bug(
+        "column statistics are saved as if they were rows'",
+        Layout(tp=2),
+        "adafactor",
+        Edit(
+            "checkpoint.state:_part_of_state",
+            "shape, box = (*shape[:-2], shape[-1]), (*box[:-2], box[-1])",
+            "shape, box = (*shape[:-2], shape[-1]), (*box[:-2], (0, value.shape[-1]))",
+        ),
+        where=("state: *.column", "checkpoint: *"),
+        says="Statistics of divided columns are said to begin the whole on every rank.",
     ),
 )
