@@ -55,6 +55,10 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     ),
     "layout.dp_replicate": (2, []),
     "layout.dp_shard": (2, []),
+    "layout.pp": (2, []),
+    "layout.cp": (2, []),
+    "layout.ep": (2, ["layout.dp_replicate=2", "model.moe={experts: 4, experts_per_token: 2}"]),
+    "layout.zero_stage": (2, ["layout.dp_shard=2"]),
 }
 
 

@@ -19,12 +19,13 @@ from stoker.parallel.expert_parallel import SequencesOverRanks, expert_parallel
 from stoker.parallel.fixed_order import FixedOrder, FixedOrderGradients
 from stoker.parallel.gradients import Gradients
 from stoker.parallel.parallel_model import LocalInputs, ParallelModel, Stage
-from stoker.parallel.pipeline import Pipeline, stage_to_rank, stages_of_rank
+from stoker.parallel.pipeline import Pipeline, stages_of_rank
 from stoker.parallel.placement import Held, hold, initialise_part
 from stoker.parallel.replicate import PartialGradients, SummedGradients
 from stoker.parallel.shard import shard
 from stoker.parallel.tensor_parallel import TokensOfRank, tensor_parallel
 from stoker.parallel.world import World
+from stoker.recipe.stages import stage_to_rank
 
 
 @dataclass(frozen=True)

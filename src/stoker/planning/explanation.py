@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stoker.layout.validity import remarks
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning.machine import Machine
 from stoker.planning.memory import MemoryBytes
@@ -68,6 +69,7 @@ def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | 
             f"needs {needed / _GIB:.1f} GiB, but {machine.available_bytes / _GIB:.1f} GiB of "
             f"{machine.memory_bytes / _GIB:.1f} GiB are free; {remedy_of(fitting)}"
         )
+    lines += remarks(recipe.layout, recipe.shape)
     ranks = recipe.layout.world_size
     if machine.device == "cpu" and machine.threads * machine.ranks_here(ranks) > machine.cores:
         lines.append(

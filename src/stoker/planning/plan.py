@@ -184,11 +184,12 @@ def what_fits(recipe: Recipe, vocabulary_size: int, machine: Hardware) -> str | 
     current = recipe.micro_batch_size_at(1)
     divisors = [size for size in _divisors(per_rank) if size < current]
     trials = [(f"training.micro_batch_size={size}", recipe.layout, size) for size in divisors]
-    ranks = recipe.layout.world_size
-    for shards in reversed(_divisors(ranks)):
+    ranks, data_parallel = recipe.layout.world_size, recipe.layout.data_parallel_size
+    for shards in reversed(_divisors(data_parallel)):
         if shards > recipe.layout.dp_shard and shards % recipe.layout.dp_shard == 0:
-            layout = Layout(dp_replicate=ranks // shards, dp_shard=shards)
-            text = f"layout.dp_shard={shards} layout.dp_replicate={ranks // shards}"
+            copies = data_parallel // shards
+            layout = recipe.layout.model_copy(update={"dp_replicate": copies, "dp_shard": shards})
+            text = f"layout.dp_shard={shards} layout.dp_replicate={copies}"
             trials += [(f"{text} training.micro_batch_size={size}", layout, size) for size in (current, *divisors)]
     for text, layout, size in trials:
         trial = recipe.model_copy(update={"layout": layout})

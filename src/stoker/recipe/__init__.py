@@ -102,7 +102,8 @@ class Recipe(Section):
         if self.training.deterministic == "across_layouts" and divided:
             raise ValueError(
                 f"training.deterministic: across_layouts holds for dp_replicate and dp_shard, but "
-                f"layout.{divided[0]} is {getattr(self.layout, divided[0])}; set it to 1, or deterministic to same_layout"
+                f"layout.{divided[0]} is {getattr(self.layout, divided[0])}; set it to 1, or deterministic to "
+                "same_layout"
             )
         return self
 

@@ -6,6 +6,7 @@ activations rest in host memory.
 """
 
 from stoker.parallel.pipeline.executor import Executed, Pipeline
-from stoker.parallel.pipeline.split import stage_layers, stage_to_rank, stages_of_rank
+from stoker.parallel.pipeline.split import stages_of_rank
+from stoker.recipe.stages import stage_layers, stage_to_rank
 
 __all__ = ["Executed", "Pipeline", "stage_layers", "stage_to_rank", "stages_of_rank"]

@@ -19,9 +19,9 @@ from stoker.parallel.pipeline.deferred import WeightGradients
 from stoker.parallel.pipeline.lanes import Arrival, Inbox, Lanes
 from stoker.parallel.pipeline.offload import Offload, Rest
 from stoker.parallel.pipeline.program import Pass, Program, program
-from stoker.parallel.pipeline.split import stage_to_rank
 from stoker.parallel.world import World
 from stoker.pipeline_schedule import Kind, Lane, Message, Payload
+from stoker.recipe.stages import stage_to_rank
 
 Batch = TypeVar("Batch")
 Run = Callable[[Decoder, Batch, Tensor | None], Tensor | TokenLosses]
