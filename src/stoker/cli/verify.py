@@ -58,9 +58,10 @@ def verify(
     from stoker.verification.drawing import draw as draw_layouts
     from stoker.verification.drawing import parse
 
-    wanted = given.training.precision if precision is None else precision
-    if wanted not in get_args(VerifiedPrecision):
-        raise BadInput(f"--precision: expected one of {', '.join(get_args(VerifiedPrecision))}, got {wanted!r}")
+    named = given.training.precision if precision is None else precision
+    wanted: VerifiedPrecision | None = next((one for one in get_args(VerifiedPrecision) if one == named), None)
+    if wanted is None:
+        raise BadInput(f"--precision: expected one of {', '.join(get_args(VerifiedPrecision))}, got {named!r}")
     subject = subject_of(given)
     layouts = [parse(one) for one in layout or ()]
     if not layouts and not draw:

@@ -57,13 +57,17 @@ class Trained:
         """Of this rank."""
         return self.model.world
 
+    @property
+    def sequences(self) -> int:
+        """Of a global batch."""
+        return self.subject.sequences(self.sequences_of or self.world.layout)
+
     def batches(self, step: int) -> list[MicroBatch]:
         """This rank's micro-batches."""
         layout = self.world.layout
-        sequences = self.subject.sequences(self.sequences_of or layout)
-        whole = global_batch(self.subject, sequences, step)
+        whole = global_batch(self.subject, self.sequences, step)
         if self.sequences_of is not None:
-            return [whole.rows(0, sequences)]
+            return [whole.rows(0, self.sequences)]
         return [
             whole.rows(rows.start, rows.stop).to(self.world.device)
             for rows in own_rows(self.subject, layout, self.world.data_parallel_rank)

@@ -33,6 +33,8 @@ class Reference:
     """Norms of tensors; with the name "" of all tensors of a step and kind (and of a state, by its own name)."""
     bounds: dict[Key, float] = field(default_factory=dict)
     """Where they are not the same for all quantities."""
+    choices: dict[str, Tensor] = field(default_factory=dict)
+    """Experts that routers chose, int64 [sequences, L, k]."""
 
     def number(self, step: int, kind: str, name: str, value: float) -> None:
         """Keep a figure."""
@@ -62,6 +64,13 @@ class Reference:
             bounds[key] = bound_of(self.precision, error)
         return Reference(self.precision, truth.numbers, truth.tensors, truth.sizes, bounds)
 
+    def choose(self, where: str, rows: Tensor, chosen: Tensor) -> None:
+        """Keep which experts a router chose for the tokens of some sequences."""
+        whole = self.choices.get(where, chosen.new_zeros((0, *chosen.shape[1:])))
+        missing = max(0, int(rows.max()) + 1 - len(whole))
+        self.choices[where] = torch.cat((whole, chosen.new_zeros((missing, *chosen.shape[1:]))))
+        self.choices[where][rows] = chosen
+
     def error_of(self, key: Key, distance: float) -> float:
         """The relative error of a tensor, or of a part of one, that is `distance` away."""
         step, kind, name = key
@@ -83,7 +92,7 @@ class Reference:
         np.save(
             path, torch.cat([torch.zeros(0), *(tensor.reshape(-1) for tensor in self.tensors.values())]).numpy()
         )
-        figures = (self.precision, self.numbers, shapes, self.sizes, self.bounds)
+        figures = (self.precision, self.numbers, shapes, self.sizes, self.bounds, self.choices)
         path.with_suffix(".figures").write_bytes(pickle.dumps(figures))
 
     @classmethod
@@ -92,10 +101,10 @@ class Reference:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             flat = torch.from_numpy(np.load(path, mmap_mode="r"))
-        precision, numbers, shapes, sizes, bounds = pickle.loads(path.with_suffix(".figures").read_bytes())
+        precision, numbers, shapes, sizes, bounds, choices = pickle.loads(path.with_suffix(".figures").read_bytes())
         parts = torch.split(flat, [math.prod(shape) for shape in shapes.values()])
         tensors = {key: part.view(shape) for (key, shape), part in zip(shapes.items(), parts, strict=True)}
-        return cls(precision, numbers, tensors, sizes, bounds)
+        return cls(precision, numbers, tensors, sizes, bounds, choices)
 
 
 @dataclass

@@ -97,7 +97,10 @@ def _smaller_model(model: Model, shrink: _Shrinking, of_length: float) -> Model:
         changes["sliding_window"] = max(1, math.ceil(model.sliding_window * of_length))
     if model.latent_attention is None:
         changes["kv_heads"] = None if model.kv_heads is None else kv_heads
-        changes["head_size"] = min(model.size_of_head, LARGEST["head_size"])
+        if model.size_of_head > LARGEST["head_size"] or heads != model.heads:
+            changes["head_size"] = min(model.size_of_head, LARGEST["head_size"])
+        elif model.head_size is None and changes["hidden_size"] != model.hidden_size:
+            changes["head_size"] = model.size_of_head
     else:
         latent = model.latent_attention
         changes["latent_attention"] = {

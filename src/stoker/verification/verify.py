@@ -129,6 +129,7 @@ class _Verification:
                 folder=folder,
                 plant=self.plant,
                 probed=probed,
+                choices=self._choices(layout, precision),
             )
             return self.workers.run(run_rank, work, layout.world_size)
         finally:
@@ -158,6 +159,10 @@ class _Verification:
         owner = next((place for place, name in enumerate(names) if one.name.startswith(name)), len(names))
         return KINDS.index(one.kind), owner, one.rank
 
+    def _choices(self, layout: Layout, precision: VerifiedPrecision) -> Path | None:
+        mixed = self.subject.model.moe is not None and precision != "fp64"
+        return self._reference(layout, "fp64", None) if mixed else None
+
     def _reference(self, layout: Layout, precision: VerifiedPrecision, probed: int | None) -> Path:
         key = (self.subject.sequences(layout), precision, probed)
         if key not in self._references:
@@ -171,6 +176,7 @@ class _Verification:
                 path,
                 truth,
                 probed,
+                self._choices(layout, precision),
             )
             self.workers.run(make_reference, work, 1)
             self._references[key] = path

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from stoker.verification.made_up import own_rows
 from stoker.verification.observed import Trained, evaluate, lay_out, make_steps
 from stoker.verification.probes import Comparer, Recorder, looking
 from stoker.verification.reference import Comparison, Key, Reference, norm
+from stoker.verification.routing import choices_of
 from stoker.verification.subject import Subject, VerifiedPrecision
 
 Plant = (
@@ -52,6 +53,8 @@ class ReferenceWork:
     """The reference in fp64, for precisions that are judged by it."""
     probed: int | None = None
     """A step whose activations are kept as well."""
+    choices: Path | None = None
+    """The reference whose choices of experts are repeated."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class LayoutWork:
     plant: Plant | None = None
     probed: int | None = None
     """Make steps up to this one only, and compare its activations."""
+    choices: Path | None = None
+    """The reference whose choices of experts are repeated."""
 
 
 @dataclass
@@ -101,19 +106,27 @@ def make_reference(work: ReferenceWork, place: Place) -> None:
     trained = _one_process(work.subject, work.sequences_of, work.precision, work.steps, world, reference)
     recorder: Recorder | None = None
     if work.probed is not None:
-        recorder = Recorder(reference, work.probed, len(trained.batches(1)[0]) * len(trained.batches(1)))
+        recorder = Recorder(reference, work.probed, trained.sequences)
 
-    def around(step: int, model: ParallelModel) -> AbstractContextManager[object]:
-        if recorder is None or step != work.probed:
-            return nullcontext()
-        return looking(model, work.subject.training.sequence_length, (step - 1) * recorder.sequences, recorder)
+    route = _Routes(work.subject, None if work.choices is None else _reference(work.choices), reference)
+
+    @contextmanager
+    def around(step: int, model: ParallelModel) -> Iterator[None]:
+        with route(trained, step, f"step {step}"):
+            if recorder is None or step != work.probed:
+                yield
+                return
+            first = (step - 1) * recorder.sequences
+            with looking(model, work.subject.training.sequence_length, first, recorder):
+                yield
 
     make_steps(trained, range(1, work.steps + 1), reference, around)
     if recorder is not None:
         recorder.finish()
     else:
-        evaluate(trained, work.steps, reference)
-        make_steps(trained, [work.steps + 1], reference)
+        with route(trained, work.steps, "evaluation"):
+            evaluate(trained, work.steps, reference)
+        make_steps(trained, [work.steps + 1], reference, around)
     if work.truth is not None:
         reference = reference.compared_with_truth(Reference.load(work.truth))
     reference.save(work.path)
@@ -128,13 +141,19 @@ def run_rank(work: LayoutWork, place: Place) -> Findings:
     length = work.subject.training.sequence_length
     last = work.steps if work.probed is None else work.probed
 
-    def around(step: int, model: ParallelModel) -> AbstractContextManager[object]:
+    route = _Routes(work.subject, None if work.choices is None else _reference(work.choices))
+
+    @contextmanager
+    def around(step: int, model: ParallelModel) -> Iterator[None]:
         nonlocal comparer
-        if step != work.probed:
-            return nullcontext()
-        rows = own_rows(work.subject, work.layout, model.world.data_parallel_rank)
-        comparer = Comparer(comparison, step, rows[0].stop - rows[0].start, rows[0].start)
-        return looking(model, length, (step - 1) * work.subject.sequences(work.layout), comparer)
+        with route(trained, step, f"step {step}"):
+            if step != work.probed:
+                yield
+                return
+            rows = own_rows(work.subject, work.layout, model.world.data_parallel_rank)
+            comparer = Comparer(comparison, step, rows[0].stop - rows[0].start, rows[0].start)
+            with looking(model, length, (step - 1) * work.subject.sequences(work.layout), comparer):
+                yield
 
     _forget_meshes()
     with (
@@ -144,11 +163,12 @@ def run_rank(work: LayoutWork, place: Place) -> Findings:
         trained = lay_out(work.subject, work.precision, work.steps, world, comparison)
         make_steps(trained, range(1, last + 1), comparison, around)
         if work.probed is None:
-            evaluate(trained, work.steps, comparison)
+            with route(trained, work.steps, "evaluation"):
+                evaluate(trained, work.steps, comparison)
             saved = save(work.folder, work.steps, trained.model.held, trained.optimizer, {}, Checkpoint())
             _compare_saved(trained, saved, work.steps, comparison)
     if work.probed is None and place.rank == 0:
-        _go_on(work, saved, place, comparison)
+        _go_on(work, saved, place, comparison, route)
     found = list(comparison.found.values())
     return Findings(
         firsts=[first for first, _ in found if not first.agrees],
@@ -181,6 +201,25 @@ def _one_process(
     if subject.sequences(layout) != subject.sequences(Layout()):
         trained.sequences_of = layout
     return trained
+
+
+@dataclass(frozen=True)
+class _Routes:
+    """What routers are told in the passes of a step."""
+
+    subject: Subject
+    given: Reference | None
+    """Whose choices are repeated."""
+    kept: Reference | None = None
+    """Where choices are kept, if they are the routers' own."""
+
+    def __call__(self, trained: Trained, step: int, when: str) -> AbstractContextManager[object]:
+        reference = self.given or self.kept
+        if self.subject.model.moe is None or reference is None:
+            return nullcontext()
+        length = self.subject.training.sequence_length
+        first = (step - 1) * trained.sequences
+        return choices_of(trained.model, length, first, when, reference, record=self.given is None)
 
 
 def _compare_saved(trained: Trained, saved: Path, step: int, comparison: Comparison) -> None:
@@ -218,13 +257,13 @@ class _Nobody:
         pass
 
 
-def _go_on(work: LayoutWork, saved: Path, place: Place, comparison: Comparison) -> None:
+def _go_on(work: LayoutWork, saved: Path, place: Place, comparison: Comparison, route: _Routes) -> None:
     """Load the layout's checkpoint on one process and make the next step, as one process made it."""
     world = single_process_world(place.device)
     going_on = _GoingOn(comparison.reference, place.rank, comparison.found, comparison.unsettled)
     trained = _one_process(work.subject, work.layout, work.precision, work.steps, world, _Nobody())
     load(saved, trained.model.held, trained.optimizer)
-    make_steps(trained, [work.steps + 1], going_on)
+    make_steps(trained, [work.steps + 1], going_on, lambda step, model: route(trained, step, f"step {step}"))
 
 
 @lru_cache(maxsize=4)
