@@ -121,7 +121,7 @@ BUGS: tuple[PlantedBug, ...] = (
             "set_reshard_after_backward(self._stage == 3,",
         ),
         where=_GRADIENTS,
-        says="Weights are not let go of after the last pass, and the optimizer finds no gradient at its shards.",
+        says="Weights are not let go of after the last pass: the next step sees those from before the update.",
     ),
     bug(
         "sharded gradients are not summed over copies",
@@ -227,6 +227,14 @@ BUGS: tuple[PlantedBug, ...] = (
         ),
         where=("blocks.*.attention.key*", "blocks.*.attention.value*"),
         says="What two ranks hold of a key matrix is added to its sums twice.",
+    ),
+    bug(
+        "Adafactor's rows are naught where another rank has the same ones",
+        _FOUR,
+        "adafactor",
+        Edit("parallel.whole:_is_repeated", " and any(cut.dim in dims for cut in held.placement.cuts)", ""),
+        where=("weight: blocks.*.attention.key*", "weight: blocks.*.attention.value*"),
+        says="Of two ranks with one key head one gives naught, also to sums that nobody else adds to.",
     ),
     bug(
         "Muon orthogonalises a rank's part",
