@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from stoker.verification.subject import VerifiedPrecision
 
 Key = tuple[int, str, str]
 """Step, kind, name."""
+_PLACE = re.compile(r"\d+")
+"""What tells a quantity from its like in other layers."""
 
 
 @dataclass
@@ -55,13 +58,22 @@ class Reference:
             self.sizes[every] = math.hypot(self.sizes.get(every, 0.0), self.sizes[key])
 
     def compared_with_truth(self, truth: Reference) -> Reference:
-        """`truth`, with bounds that this run's errors against it set."""
-        bounds = {}
-        for key, number in self.numbers.items():
-            bounds[key] = bound_of(self.precision, truth.error_of_number(key, number))
+        """`truth`, with bounds that this run's errors against it set.
+
+        A quantity's bound follows from the largest error of its like in any layer and step: a vector of a few
+        elements can come out well by chance.
+        """
+        errors = {key: truth.error_of_number(key, number) for key, number in self.numbers.items()}
         for key, tensor in self.tensors.items():
-            error = truth.error_of(key, norm(tensor - truth.tensors[key]))
-            bounds[key] = bound_of(self.precision, error)
+            errors[key] = truth.error_of(key, norm(tensor - truth.tensors[key]))
+        largest: dict[tuple[str, str], float] = {}
+        for (_, kind, name), error in errors.items():
+            like = (kind, _PLACE.sub("*", name))
+            largest[like] = max(largest.get(like, 0.0), error)
+        bounds = {
+            (step, kind, name): bound_of(self.precision, largest[kind, _PLACE.sub("*", name)])
+            for step, kind, name in errors
+        }
         return Reference(self.precision, truth.numbers, truth.tensors, truth.sizes, bounds)
 
     def choose(self, where: str, rows: Tensor, chosen: Tensor) -> None:

@@ -42,7 +42,7 @@ def choices_of(
             else:
                 wanted = partial(_repeated, reference, f"{when} {name}", rows, place.places)
             routers.append(router)
-            router._choose = wanted
+            router._choose = wanted  # type: ignore[method-assign]
     try:
         yield
     finally:
