@@ -192,6 +192,8 @@ class Decoder(nn.Module):
         """
         routing = self._routing(loss_scale, tokens.device) if targets is not None or not self.ends else None
         x_BLD, shared = self._run(tokens, positions, documents, samples, hidden, places, step, seed, routing)
+        if not (self.training and self.mtp):
+            shared = _NOTHING_SHARED  # a mask may be large: let go of it before the loss
         if not self.ends:
             return x_BLD
         assert self.norm is not None
