@@ -157,6 +157,8 @@ def local(tensor: Tensor) -> Tensor:
 def initialise_part(held: Held, config: Model, seed: int) -> None:
     """Fill the part of a parameter that this rank holds with the initial values it has in the whole model."""
     part, box, shape = local(held.parameter), held.box, held.placement.shape
+    if not part.numel():
+        return
     if len(shape) < 2:
         first, last = box[0]
         part.copy_(initial_values(held.name, shape, config, seed, first, last, part.device, part.dtype))

@@ -138,23 +138,22 @@ def _ring_backward(
         by_q = torch.zeros(q.shape, dtype=log_sums.dtype, device=q.device)
         width, kv = k.shape[-1], torch.cat((k, v), dim=-1)
         gradient, outcome = gradient.transpose(1, 2), Mixed(mixed.transpose(1, 2), log_sums)
-        own = before = None
+        own = by_q.new_zeros(kv.shape)
+        before: Tensor | None = None
         for step, pieces in ring.steps(starts, window):
             coming = ring.send_on(kv, step) if step < ranks - 1 else None
-            by_kv = torch.zeros(kv.shape, dtype=by_q.dtype, device=kv.device)
+            by_kv = own if step == 0 else by_q.new_zeros(kv.shape)
             into = heads_first(by_q, by_kv[..., :width], by_kv[..., width:])
             qkv = heads_first(q, kv[..., :width], kv[..., width:])
             add_gradients(into, gradient, qkv, outcome, pieces, logits)
             if before is not None:  # what the ranks before, which had these keys, have made of them
                 by_kv += ring.receive(before, kv, step)
-            if step == 0:  # a rank's own part stays, and the others' comes home to it
-                own = by_kv
-            else:
+            if step:  # what a rank makes of its own keys stays; the rest comes home to it
                 before = ring.send_on(by_kv, step)
             kv = kv if coming is None else ring.receive(coming, kv, step + 1)
-        assert own is not None
-        assert before is not None
-        by_kv = (own + ring.receive(before, own, ranks)).to(kv.dtype)
+        if before is not None:
+            own += ring.receive(before, own, ranks)
+        by_kv = own.to(kv.dtype)
         return by_q.to(q.dtype), _copied(by_kv[..., :width]), _copied(by_kv[..., width:])
 
 
