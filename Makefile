@@ -1,6 +1,7 @@
 # make quickstart   environment, then the whole job on real text: prepare, plan, train, evaluate, report
 # make test         environment, then everything that is checked before a change is taken
 # make test-fast    the same without the slow tests
+# make verify       drawn layouts of small models held against one process; writes the table in docs/numerics.md
 # make lint         style, types and import floors only
 # make clean        remove the environment and caches; runs and prepared text are kept
 
@@ -12,7 +13,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help quickstart test test-fast lint clean
+.PHONY: help quickstart test test-fast verify lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +27,9 @@ test: lint
 
 test-fast: lint
 	$(PYTEST) -m "not slow"
+
+verify: $(VENV)/quickstart.installed
+	$(BIN)/python benchmarks/verified_layouts.py
 
 lint: $(VENV)/test.installed
 	$(BIN)/ruff check .
