@@ -18,7 +18,7 @@ class TokenLosses(NamedTuple):
     loss_sum: Tensor
     """Scalar: sum over valid targets of cross-entropy and z-loss, times `loss_scale`; differentiable."""
     token_losses: Tensor
-    """[B, L], fp32, detached: plain cross-entropy in nats, 0 at ignored targets."""
+    """[B, L], fp32 (fp64 of an fp64 model), detached: plain cross-entropy in nats, 0 at ignored targets."""
 
 
 class Vocabulary:
@@ -124,7 +124,7 @@ class _Losses:
     ) -> None:
         self._hidden, self._weight, self._targets = hidden, weight, targets
         self._settings, self._compute, self._accumulate = settings, compute, accumulate
-        self.token_losses = torch.zeros(len(hidden), dtype=torch.float32, device=hidden.device)
+        self.token_losses = torch.zeros(len(hidden), dtype=accumulate, device=hidden.device)
         self.loss_sum = torch.zeros((), dtype=accumulate, device=hidden.device)
         self.hidden_gradient: Tensor | None = None
         self.weight_gradient: Tensor | None = None

@@ -22,7 +22,7 @@ LARGEST = {
     "hidden_size": 32,
     "ffn_hidden_size": 48,
     "head_size": 8,
-    "key_value_heads": 4,
+    "key_value_heads": 8,
     "queries_per_key": 4,
     "vocabulary_size": 64,
     "sequence_length": 24,
@@ -106,9 +106,9 @@ def _smaller_model(model: Model, shrink: _Shrinking, of_length: float) -> Model:
         changes["latent_attention"] = {
             "kv_rank": min(latent.kv_rank, LARGEST["rank"]),
             "query_rank": None if latent.query_rank is None else min(latent.query_rank, LARGEST["rank"]),
-            "nope_head_size": min(latent.nope_head_size, LARGEST["head_size"] // 2),
+            "nope_head_size": min(latent.nope_head_size, LARGEST["head_size"]),
             "rope_head_size": min(latent.rope_head_size, LARGEST["head_size"] // 2),
-            "value_head_size": min(latent.value_head_size, LARGEST["head_size"] // 2),
+            "value_head_size": min(latent.value_head_size, LARGEST["head_size"]),
         }
     if model.moe is not None:
         changes["moe"] = _smaller_mixture(model, model.moe, shrink) | {"first_dense_layers": dense}
