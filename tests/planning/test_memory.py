@@ -20,7 +20,8 @@ from stoker.parallel import Inputs, apply, join_world, single_process_world
 from stoker.parallel.compilation import RECOMPUTE_POINTWISE
 from stoker.planning import memory as planned_memory
 from stoker.planning.activations import activations
-from stoker.planning.memory import parameter_shapes, peak_memory, rows_per_rank
+from stoker.planning.memory import memory_of_rank, peak_memory
+from stoker.planning.parts import parameter_shapes, parts_of_rank, ranks_that_differ
 from stoker.recipe import Recipe
 from stoker.training.optimizer import build_optimizer
 from stoker.training.precision import autocast, parameter_dtype
@@ -223,6 +224,7 @@ def held_bytes(recipe: Recipe, vocabulary_size: int, rank: int, store: Any) -> d
         initialise(model, recipe.model, 0)
         model.to(parameter_dtype(training.precision))
         parallel = apply(model, world)
+        held = [one.parameter for one in parallel.held if one.is_parameter]
         optimizer = build_optimizer(parallel.held, training)
         tokens = torch.randint(0, vocabulary_size, (2, training.sequence_length))
         places = torch.arange(training.sequence_length).expand_as(tokens)
@@ -233,10 +235,10 @@ def held_bytes(recipe: Recipe, vocabulary_size: int, rank: int, store: Any) -> d
             loss_scale=1.0,
             autocast=lambda: autocast(training.precision, CPU),
         )
-        gradients = sum(size(p.grad) for p in model.parameters() if p.grad is not None)
+        gradients = sum(size(p.grad) for p in held if p.grad is not None)
         optimizer.step()
         return {
-            "parameters": sum(size(p) for p in model.parameters()),
+            "parameters": sum(size(p) for p in held),
             "gradients": gradients,
             "optimizer": sum(
                 size(value)
@@ -285,8 +287,73 @@ def test_sharded_state_is_exact_when_rows_do_not_divide(
     assert all(rank["parameters"] <= held[0]["parameters"] for rank in held)
 
 
-def test_shards_are_rounded_up_to_whole_rows() -> None:
-    assert [rows_per_rank(7, ranks) for ranks in (1, 2, 3, 7, 8)] == [7, 4, 3, 1, 1]
+SMALL = {"hidden_size": 24, "layers": 4, "heads": 6, "kv_heads": 2, "ffn_hidden_size": 37}
+DIVIDED_MODELS: dict[str, dict[str, Any]] = {
+    "plain": {**SMALL, "attention_bias": True, "ffn_bias": True, "norm": "layer", "position": "learned"},
+    "tied": {**SMALL, "tie_embeddings": True, "qk_norm": "full"},
+    "experts": {
+        **SMALL,
+        "moe": {"experts": 4, "experts_per_token": 2, "shared_experts": 1, "first_dense_layers": 1},
+    },
+    "everything": {
+        **SMALL,
+        "kv_heads": None,
+        "mtp_depth": 1,
+        "moe": {"experts": 4, "experts_per_token": 2, "expert_ffn_hidden_size": 11},
+        "latent_attention": {
+            "kv_rank": 8,
+            "query_rank": 10,
+            "nope_head_size": 4,
+            "rope_head_size": 2,
+            "value_head_size": 5,
+        },
+    },
+}
+DIVIDED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("plain", {"tp": 2}, "adamw", "fp32"),
+    ("plain", {"tp": 4, "dp_shard": 2}, "adafactor", "bf16"),
+    ("tied", {"tp": 3, "dp_replicate": 2}, "muon", "fp32"),
+    ("tied", {"pp": 2, "dp_shard": 2}, "adamw", "pure_bf16"),
+    ("tied", {"pp": 2, "tp": 2, "pipeline_schedule": "dualpipe_v"}, "lion", "fp32"),
+    ("plain", {"pp": 2, "dp_shard": 2, "pipeline_schedule": "zbv"}, "adamw", "fp32"),
+    ("plain", {"cp": 2, "dp_shard": 2, "zero_stage": 1}, "adamw", "fp32"),
+    ("plain", {"cp": 3, "zero_stage": 2}, "adamw", "fp32"),
+    ("experts", {"dp_replicate": 2, "dp_shard": 2, "ep": 2}, "adamw", "fp32"),
+    ("experts", {"dp_shard": 2, "ep": 2, "tp": 2}, "adafactor", "fp32"),
+    ("experts", {"dp_shard": 2, "tp": 2, "ep": 4, "expert_tp": False}, "adamw", "fp32"),
+    ("experts", {"dp_shard": 4, "ep": 2, "zero_stage": 2}, "muon", "fp32"),
+    ("experts", {"dp_shard": 2, "tp": 3, "expert_tp": False}, "adamw", "fp32"),
+    ("everything", {"pp": 2, "tp": 2}, "adafactor", "fp32"),
+    ("everything", {"pp": 2, "dp_shard": 2, "ep": 2}, "muon", "bf16"),
+]
+
+
+@pytest.mark.parametrize(("model", "layout", "optimizer", "precision"), DIVIDED, ids=str)
+def test_every_rank_holds_what_is_planned_of_it(
+    model: str, layout: dict[str, Any], optimizer: str, precision: str
+) -> None:
+    recipe = recipe_of(
+        DIVIDED_MODELS[model],
+        layout,
+        optimizer={"name": optimizer},
+        precision=precision,
+        global_batch_size=12,
+        micro_batch_size=1,
+    )
+    held = run_ranks(_held_on_rank, recipe.layout.world_size, recipe)
+    planned = [_planned_of(recipe, rank) for rank in range(recipe.layout.world_size)]
+    assert planned == held
+    most = [_planned_of(recipe, rank) for rank in ranks_that_differ(recipe)]
+    for category in held[0]:
+        assert max(rank[category] for rank in most) == max(rank[category] for rank in held)
+
+
+def _planned_of(recipe: Recipe, rank: int) -> dict[str, int]:
+    planned = memory_of_rank(recipe, 301, 2, 1, "cpu", rank)
+    found = {name: getattr(planned, name) for name in ("parameters", "gradients", "optimizer")}
+    width = 2 if recipe.training.precision == "pure_bf16" else 4
+    parts = parts_of_rank(recipe, 301, rank)
+    return {**found, "gradients": width * sum(part.held_elements for part in parts)}
 
 
 def test_shapes_are_the_models_own() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from stoker.layout import ContextParallelMethod
 from stoker.recipe import LatentAttention, MixtureOfExperts, Model, Precision
 
 
@@ -18,7 +19,9 @@ class MicroBatch:
 
     batch: int
     length: int
+    """Tokens of each sequence that this rank has a part in: all, or its part along `cp`."""
     vocabulary_size: int
+    """Rows of embedding and head at hand."""
     precision: Precision
     compiled: bool
     """Whether the blocks are compiled: pointwise results are then computed again instead of kept."""
@@ -27,6 +30,27 @@ class MicroBatch:
     """Whether a mask is a tensor given to attention (a device without flex attention)."""
     loss_chunk: int
     """Tokens whose logits are held at once."""
+    cp: int = 1
+    cp_method: ContextParallelMethod = "ring"
+    tp: int = 1
+    ep: int = 1
+    whole_experts: bool = False
+    """Whether each tensor-parallel rank sends its own tokens to experts that are whole."""
+
+    @property
+    def whole_length(self) -> int:
+        """Tokens of each sequence on all ranks."""
+        return self.length * self.cp
+
+    @property
+    def stream(self) -> float:
+        """Part of the tokens whose residual stream this rank holds."""
+        return -(-self.length // self.tp) / self.length
+
+    @property
+    def routed(self) -> float:
+        """Part of the tokens that this rank routes to experts."""
+        return self.stream if self.whole_experts else 1.0
 
     @property
     def tokens(self) -> int:
@@ -59,27 +83,36 @@ class Activations:
     """Kept by all blocks together, those with experts and those of modules for further tokens too."""
     outside_blocks: int
     """Kept by what stands before, between and after the blocks, shared masks and angles included."""
+    by_loss: int
+    """Kept by projection and cross-entropy until backward, which begins with them: 0 where others have them."""
     block_transient: int
     """Most that one block's backward pass holds for a moment besides what was kept."""
     loss_transient: int
     """Most that projection and cross-entropy hold at once: chunks of logits, and gradients on their way."""
 
 
-def activations(config: Model, pass_: MicroBatch) -> Activations:
-    """Bytes of the activations of one micro-batch."""
+def activations(config: Model, pass_: MicroBatch, layers: range | None = None) -> Activations:
+    """Bytes of the activations of one micro-batch in the stage that has `layers` (default: all there is).
+
+    `config` has this rank's heads and inner widths (`stoker.planning.parts.local_model`).
+    """
+    layers = range(config.layers) if layers is None else layers
+    ends = layers.stop == config.layers
     dense, sparse = _Block(config, pass_), _Block(config, pass_, experts=True)
     masks = _mask_bytes(config, pass_)
     per_block_mask = masks if pass_.casts else 0  # autocast makes a 16-bit copy for each block
-    blocks = config.layers + config.mtp_depth
-    with_experts = sum(map(config.has_experts, range(blocks)))
-    kept = (blocks - with_experts) * dense.kept() + (with_experts * sparse.kept() if with_experts else 0)
+    numbers = [*layers, *(config.layers + further for further in range(config.mtp_depth if ends else 0))]
+    with_experts = sum(map(config.has_experts, numbers))
+    kept = (len(numbers) - with_experts) * dense.kept() + (with_experts * sparse.kept() if with_experts else 0)
     last = sparse if with_experts else dense
+    by_loss = (pass_.tokens + pass_.vocabulary_size) * config.hidden_size * pass_.stream_width
     return Activations(
         per_block=int(pass_.tokens * dense.kept()) + per_block_mask,
-        blocks=int(pass_.tokens * kept) + blocks * per_block_mask,
-        outside_blocks=_outside(config, pass_, dense) + (0 if pass_.casts else masks),
+        blocks=int(pass_.tokens * kept) + len(numbers) * per_block_mask,
+        outside_blocks=_outside(config, pass_, dense, layers.start == 0, ends) + (0 if pass_.casts else masks),
+        by_loss=by_loss if ends else 0,
         block_transient=int(pass_.tokens * last.transient()),
-        loss_transient=_loss_transient(config, pass_),
+        loss_transient=_loss_transient(config, pass_) if ends else 0,
     )
 
 
@@ -107,8 +140,10 @@ class _Block:
             by_head = config.qk_norm == "head"
             kept += self._rms_norm(heads * head_size, heads if by_head else 1, compute)
             kept += self._rms_norm(kv_heads * head_size, kv_heads if by_head else 1, compute)
-        if config.attention_softcap is None:
-            kept += (2 * heads + 2 * kv_heads) * head_size * compute  # q, k, v, the mix
+        if config.attention_softcap is None or self.pass_.cp > 1:
+            # q, k, v, the mix; where keys and values are gathered, those of whole sequences.
+            gathered = self.pass_.cp if self.pass_.cp_method == "all_gather" else 1
+            kept += (2 * heads + 2 * gathered * kv_heads) * head_size * compute
             return kept + 4 * heads  # log-sum-exp, fp32
         # Keys and values are repeated for every head, the mix is copied.
         kept += 4 * heads * head_size * compute
@@ -127,7 +162,9 @@ class _Block:
         kept += (queries + sizes.kv_rank + sizes.rope_head_size) * compute
         mix = width + (narrow if narrow < width else 0) if self.pass_.dense_masks else narrow
         kept += config.heads * (mix * compute + 4)
-        if config.attention_softcap is not None:
+        if self.pass_.cp > 1 and self.pass_.cp_method == "all_gather":
+            kept += config.heads * (self.pass_.cp * (width + narrow)) * compute
+        elif config.attention_softcap is not None and self.pass_.cp == 1:
             kept += config.heads * (3 * width * compute + self.pass_.length * (compute + 4))
         return kept
 
@@ -135,19 +172,27 @@ class _Block:
         """Router, rows sorted by expert, experts and shared experts, none of them compiled."""
         size, stream, compute = self.config.hidden_size, self.pass_.stream_width, self.pass_.compute_width
         kept = replace(self, pass_=replace(self.pass_, compiled=False))._around(first=False, projections=0)
-        kept += size * stream if self.pass_.casts else 0
+        if not self.pass_.casts:
+            kept -= (1 - self.pass_.routed) * size * compute
+        routed: float = size * stream if self.pass_.casts else 0
         scores = 1 + (moe.gate == "sigmoid" and moe.auxiliary_loss > 0) + (moe.z_loss > 0)
-        kept += scores * moe.experts * 4 + moe.experts_per_token * (8 * 4 + 4 * (2 if moe.normalise_weights else 1))
+        routed += scores * moe.experts * 4
+        routed += moe.experts_per_token * (8 * 4 + 4 * (2 if moe.normalise_weights else 1))
+        kept += self.pass_.routed * routed
         kept += self._rows() * (2 * size + 2 * self.config.expert_width) * compute
+        kept += self._rows() * (16 if self.pass_.ep > 1 else 0)  # the order in which rows came
         if moe.shared_experts:
-            kept += 3 * moe.shared_experts * self.config.expert_width * compute
-            kept += 2 * size * compute if self.pass_.casts else 0
+            divided = self.pass_.tp if self.pass_.whole_experts else 1
+            kept += 3 * moe.shared_experts * self.config.expert_width / divided * compute
+            kept += 2 * size * compute if self.pass_.casts else size * compute * self.pass_.whole_experts
         return kept
 
     def _rows(self) -> float:
         """Rows that experts compute, for each token, at even load."""
         moe = self.config.moe
-        return 0.0 if moe is None else moe.experts_per_token * min(1.0, moe.capacity_factor or 1.0)
+        if moe is None:
+            return 0.0
+        return self.pass_.routed * moe.experts_per_token * min(1.0, moe.capacity_factor or 1.0)
 
     def feed_forward(self) -> float:
         """The feed-forward sub-block."""
@@ -163,15 +208,17 @@ class _Block:
         """Most that a pass holds besides: backward lets go of what was kept, forward has not kept all of it yet."""
         stream, compute = self.pass_.stream_width, self.pass_.compute_width
         gated = self.config.activation != "gelu"
-        feed_forward: float = 2 * self.config.hidden_size * stream
+        # The gradients of the stream and of what a sub-block makes of it, which has the tokens of all ranks.
+        both = (1 + self.pass_.stream) * self.config.hidden_size * stream
+        feed_forward: float = both
         feed_forward += (2 if gated else 1) * self.config.ffn_hidden_size * compute
         if self.experts:
-            feed_forward = 2 * self.config.hidden_size * stream
+            feed_forward = both
             feed_forward += self._rows() * (2 * self.config.hidden_size + 3 * self.config.expert_width) * compute
-        attention = 4 * self.config.hidden_size * stream - self.feed_forward()
+        attention = 2 * both - self.feed_forward()
         if self.config.latent_attention is not None:
             attention += 6 * self.config.heads * self.config.size_of_head * compute
-        if self.config.attention_softcap is not None:
+        if self.config.attention_softcap is not None and self.pass_.cp == 1:
             attention += self.config.heads * self.pass_.length * 4
             attention += _dense_mask_elements(self.config, self.pass_) * stream / self.pass_.tokens
         return max(feed_forward, attention)
@@ -189,13 +236,13 @@ class _Block:
         """What stands around a sub-block's own work: norms, the projections' shared input, dropout."""
         before, after = self.config.norm_position != "post", self.config.norm_position != "pre"
         if self.pass_.compiled:
-            return self._around_compiled(first, before, after)
-        kept = self._projection_input(projections)
-        kept += self.norm(self.pass_.stream_width) if before else 0.0
+            gathered = self.config.hidden_size * self.pass_.compute_width if self.pass_.tp > 1 else 0
+            return self.pass_.stream * self._around_compiled(first, before, after) + gathered
+        kept = self.norm(self.pass_.stream_width) if before else 0.0
         kept += self.norm(self.pass_.compute_width) if after else 0.0
         if self.config.dropout:
             kept += self.config.hidden_size * self.pass_.compute_width
-        return kept
+        return self.pass_.stream * kept + self._projection_input(projections)
 
     def _around_compiled(self, first: bool, before: bool, after: bool) -> float:
         """The stream as it comes in and what the branches give; norms, sums and casts of these are made again."""
@@ -221,6 +268,8 @@ def _mask_bytes(config: Model, pass_: MicroBatch) -> int:
 
 def _dense_mask_elements(config: Model, pass_: MicroBatch) -> int:
     """Elements of a mask that is a tensor. Documents alone need none: each is attended to by itself."""
+    if pass_.cp > 1:
+        return 0  # made piece by piece, and let go of
     window = config.sliding_window is not None and config.sliding_window < pass_.length
     alibi, capped = config.position == "alibi", config.attention_softcap is not None
     if not alibi and not (pass_.dense_masks and (window or (capped and pass_.document_mask))):
@@ -229,18 +278,20 @@ def _dense_mask_elements(config: Model, pass_: MicroBatch) -> int:
     return rows * (config.heads if alibi else 1) * pass_.length**2
 
 
-def _outside(config: Model, pass_: MicroBatch, block: _Block) -> int:
-    """Embedding, angles, and the last norm, which is never compiled."""
+def _outside(config: Model, pass_: MicroBatch, block: _Block, begins: bool, ends: bool) -> int:
+    """Embedding, angles, and the last norm, which is never compiled; the latter where the stage has them."""
     size, stream = config.hidden_size, pass_.stream_width
-    kept = block.norm(stream)
-    if config.dropout:
-        kept += size * stream
+    kept = pass_.stream * block.norm(stream) if ends else 0.0
+    if config.dropout and begins:
+        kept += pass_.stream * size * stream
     if config.position == "rope":
         kept += config.rotary_size * 4
+    if not ends:
+        return int(pass_.tokens * kept)
     # Each module for a further token: norms and what they join, the last norm, and the gradients that its
     # loss has computed already.
     joined = 2 * size * pass_.compute_width + 2 * block.norm(stream) + size * stream
-    kept += config.mtp_depth * (joined + 2 * size * stream)
+    kept += config.mtp_depth * (pass_.stream * joined + 2 * size * stream)
     heads = config.mtp_depth * pass_.vocabulary_size * size * stream
     return int(pass_.tokens * kept) + heads
 

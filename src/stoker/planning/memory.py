@@ -3,69 +3,51 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-import torch
-
-from stoker.layout import Layout
-from stoker.model import Decoder
+from stoker.layout.ranks import expert_sizes
+from stoker.layout.shares import chunk
 from stoker.planning.activations import Activations, MicroBatch, activations
-from stoker.recipe import Adafactor, Lion, Model, Muon, Recipe
+from stoker.planning.parts import Part, local_model, own_stages, parts_of_rank, ranks_that_differ
+from stoker.planning.pipeline import most_at_once, puts_weight_gradients_off
+from stoker.recipe import Adafactor, Lion, Muon, Recipe
 
 _LOSS_CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 128 * 2**20}
 """Size of one chunk of logits in fp32, as `stoker.model.loss` takes it."""
 _FEWEST_LOSS_TOKENS = 128
 
-Shapes = dict[str, tuple[int, ...]]
-
-
-@lru_cache(maxsize=8)
-def parameter_shapes(config: Model, vocabulary_size: int, sequence_length: int) -> Shapes:
-    """Name and shape of every parameter, from the model itself, built without memory."""
-    with torch.device("meta"):
-        model = Decoder(config, vocabulary_size, sequence_length)
-    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-
 
 @dataclass(frozen=True)
 class MemoryBytes:
-    """Bytes on the rank that holds most (the first), each category at its own highest."""
+    """Bytes on one rank, each category at its own highest."""
 
     parameters: int
     gradients: int
     optimizer: int
     activations: int
     buffers: int
-    """16-bit copies of weights, weights gathered from other ranks, and what the optimizer needs for a moment."""
+    """16-bit copies of weights, weights gathered from other ranks, gradients on their way to others, and what the
+    optimizer needs for a moment."""
     total: int
     """At the highest moment of a step: not all categories are at their highest at once."""
 
 
-def rows_per_rank(rows: int, ranks: int) -> int:
-    """Rows of a parameter on the first of `ranks` that share it: as even as whole rows allow, rounded up."""
-    return -(-rows // ranks)
-
-
-def held_elements(shape: tuple[int, ...], dp_shard: int) -> int:
-    """Elements of one parameter on the first rank, sharded over `dp_shard` ranks by its first dimension."""
-    return rows_per_rank(shape[0], dp_shard) * math.prod(shape[1:])
-
-
-def optimizer_bytes(recipe: Recipe, shapes: Shapes) -> int:
-    """Bytes of the optimizer's state on the first rank, after the first step."""
-    shards = recipe.layout.dp_shard
+def optimizer_bytes(recipe: Recipe, parts: Sequence[Part]) -> int:
+    """Bytes of the optimizer's state over `parts`, after the first step."""
     width = 2 if recipe.training.precision == "pure_bf16" else 4
     total = 0
-    for name, shape in shapes.items():
-        held = held_elements(shape, shards)
+    for part in parts:
+        held = part.held_elements
         match recipe.training.optimizer:
             case Lion():
                 total += held * width
-            case Muon() if name.startswith("blocks.") and len(shape) == 2:
+            case Muon() if of_block_matrix(part):
                 total += held * width
-            case Adafactor() if len(shape) == 2:
-                total += 4 * (rows_per_rank(shape[0], shards) + shape[1]) + 4
+            case Adafactor() if len(part.held) > 1:
+                *stacked, rows, columns = part.held
+                total += 4 * math.prod(stacked) * (rows + columns) + 4
             case Adafactor():
                 total += 4 * held + 4
             case _:
@@ -73,126 +55,208 @@ def optimizer_bytes(recipe: Recipe, shapes: Shapes) -> int:
     return total
 
 
+def of_block_matrix(part: Part) -> bool:
+    """Whether Muon orthogonalises the parameter."""
+    return part.name.startswith(("blocks.", "mtp.")) and len(part.whole) > 1
+
+
 def pass_of(recipe: Recipe, vocabulary_size: int, micro_batch_size: int, device: str) -> MicroBatch:
-    """The forward and backward pass that a recipe asks of one rank."""
-    training = recipe.training
+    """The forward and backward pass that a recipe asks of one rank, of those with the most tokens."""
+    training, layout = recipe.training, recipe.layout
+    rows = -(-vocabulary_size // layout.tp)
     return MicroBatch(
         batch=micro_batch_size,
-        length=training.sequence_length,
-        vocabulary_size=vocabulary_size,
+        length=_own_length(training.sequence_length, layout.cp),
+        vocabulary_size=rows,
         precision=training.precision,
         compiled=training.compile,
         document_mask=training.document_mask,
         dense_masks=device == "cpu",
-        loss_chunk=max(_FEWEST_LOSS_TOKENS, _LOSS_CHUNK_BYTES[device] // (4 * vocabulary_size)),
+        loss_chunk=max(_FEWEST_LOSS_TOKENS, _LOSS_CHUNK_BYTES[device] // (4 * rows)),
+        cp=layout.cp,
+        cp_method=layout.cp_method,
+        tp=layout.tp,
+        ep=layout.ep,
+        whole_experts=not layout.expert_tp and layout.tp > 1,
     )
+
+
+def _own_length(length: int, cp: int) -> int:
+    """Tokens of a sequence on the rank along `cp` that has most: an early chunk and a late one."""
+    if cp == 1:
+        return length
+    sizes = [last - first for first, last in (chunk(length, 2 * cp, index) for index in range(2 * cp))]
+    return max(sizes[rank] + sizes[2 * cp - 1 - rank] for rank in range(cp))
 
 
 def peak_memory(
     recipe: Recipe, vocabulary_size: int, micro_batch_size: int, accumulation: int, device: str
 ) -> MemoryBytes:
-    """Peak bytes of one rank of `recipe.layout`, for micro-batches of `micro_batch_size` sequences."""
-    layout = recipe.layout
-    shapes = parameter_shapes(recipe.model, vocabulary_size, recipe.training.sequence_length)
-    pass_ = pass_of(recipe, vocabulary_size, micro_batch_size, device)
-    width = pass_.stream_width
-    held = sum(held_elements(shape, layout.dp_shard) for shape in shapes.values())
-    parameters = gradients = held * width
-    optimizer = optimizer_bytes(recipe, shapes)
-    kept = activations(recipe.model, pass_)
-    gathered = _gathered_bytes(layout, shapes, width)
-    casts = _cast_bytes(shapes) if pass_.casts else 0
-    updating = _update_bytes(recipe, shapes, width)
-    forward = kept.blocks + kept.outside_blocks
-    moments = _pass_moments(recipe, shapes, kept, forward, width, accumulation)
+    """Peak bytes of the rank that needs most, for micro-batches of `micro_batch_size` sequences."""
+    return max(
+        (
+            memory_of_rank(recipe, vocabulary_size, micro_batch_size, accumulation, device, rank)
+            for rank in ranks_that_differ(recipe)
+        ),
+        key=lambda memory: memory.total,
+    )
+
+
+def memory_of_rank(
+    recipe: Recipe, vocabulary_size: int, micro_batch_size: int, accumulation: int, device: str, rank: int
+) -> MemoryBytes:
+    """Peak bytes of `rank`; activations as on those of its kind with the most tokens."""
+    account = _Account(recipe, vocabulary_size, micro_batch_size, accumulation, device, rank)
+    parameters, optimizer = account.held * account.width, optimizer_bytes(recipe, account.parts)
+    kept, moment = account.kept(), account.moment()
+    already = account.gradients() if account.gradients_stay else 0
     highest = max(
-        moments.at_loss + casts + gathered,
-        moments.at_end + gathered,
-        gradients + updating,
+        kept + account.casts() + account.gathered() + already + account.head() + moment,
+        account.gradients() + account.arriving() + account.summed() + account.gathered() + account.block_moment(),
+        account.gradients() + account.updating(),
     )
     return MemoryBytes(
         parameters=parameters,
-        gradients=gradients,
+        gradients=account.gradients(),
         optimizer=optimizer,
-        activations=forward + max(kept.loss_transient, kept.block_transient),
-        buffers=max(casts + gathered, updating),
-        total=max(parameters + optimizer + highest, _building_bytes(shapes, parameters, width)),
+        activations=kept + moment,
+        buffers=max(account.gathered() + max(account.casts(), account.summed()), account.updating()),
+        total=parameters + optimizer + highest,
     )
 
 
-def _building_bytes(shapes: Shapes, held: int, width: int) -> int:
-    """Before the first step: every rank builds the whole fp32 model, then keeps its shards in their own type."""
-    whole = 4 * sum(math.prod(shape) for shape in shapes.values())
-    return whole if held == whole else whole + (held if width == 4 else whole // 2)
+class _Account:
+    """What one rank holds, and for how long."""
+
+    def __init__(
+        self, recipe: Recipe, vocabulary_size: int, micro_batch_size: int, accumulation: int, device: str, rank: int
+    ) -> None:
+        layout, at = recipe.layout, recipe.layout.coordinate(rank)
+        self.recipe, self.layout, self.at = recipe, layout, at
+        self.parts = parts_of_rank(recipe, vocabulary_size, rank)
+        self.micro_batches = accumulation
+        self.pass_ = pass_of(recipe, vocabulary_size, micro_batch_size, device)
+        self.width = self.pass_.stream_width
+        model = local_model(recipe.model, layout, at.tp)
+        length = recipe.training.sequence_length
+        stages = own_stages(recipe.model, vocabulary_size, length, layout, at.pp)
+        self.stages = {stage: activations(model, self.pass_, layers) for stage, layers in stages.items()}
+        self.held = sum(part.held_elements for part in self.parts)
+        self.local = sum(part.local_elements for part in self.parts)
+        self.puts_off = layout.pp > 1 and puts_weight_gradients_off(layout)
+        several = accumulation > 1
+        self.gradients_stay = several
+        """Whether there are gradients already while activations are at their highest."""
+        self.whole_gradients = layout.dp_shard > 1 and (self.puts_off or (several and layout.zero_stage == 1))
+        """Whether gradients are kept unsharded until the last micro-batch."""
+
+    @property
+    def sum_width(self) -> int:
+        """Bytes of an element of a gradient while it is summed over ranks."""
+        if self.recipe.training.gradient_reduction == "bf16":
+            return 2
+        return 4
+
+    def gradients(self) -> int:
+        """At their highest between two passes."""
+        return self.local * self.width if self.whole_gradients else self.held * self.width
+
+    def kept(self) -> int:
+        """Most that all passes in flight keep for backward."""
+        return self._most({stage: _forward(one) for stage, one in self.stages.items()})
+
+    def casts(self) -> int:
+        """16-bit copies of the blocks' matrices, which autograd keeps until backward has passed them."""
+        if not self.pass_.casts:
+            return 0
+        own = ("query_up.weight", "kv_up.weight", "router.weight")  # which make their copies for a moment
+        of_stage = Counter[int]()
+        for part in self.parts:
+            if part.name.startswith(("blocks.", "mtp.")) and len(part.local) == 2 and not part.name.endswith(own):
+                of_stage[part.stage] += 2 * part.local_elements
+        if self.puts_off:  # only while a product is computed
+            return max(of_stage.values(), default=0)
+        return self._most({stage: of_stage[stage] for stage in self.stages}, by_loss=False)
+
+    def _most(self, of_stage: Mapping[int, int], by_loss: bool = True) -> int:
+        if self.layout.pp == 1:
+            return sum(of_stage.values())
+        # What the loss of one pass keeps is in `head` and `loss_transient`.
+        last = {stage: one.by_loss for stage, one in self.stages.items()} if by_loss else {}
+        each = {stage: size + last.get(stage, 0) for stage, size in of_stage.items()}
+        return max(0, most_at_once(self.layout, self.micro_batches, self.at.pp, each) - sum(last.values()))
+
+    def moment(self) -> int:
+        """Most that a pass holds for a moment besides."""
+        loss = max(one.loss_transient for one in self.stages.values())
+        return max(loss, self.block_moment())
+
+    def block_moment(self) -> int:
+        """Most that a block holds for a moment besides."""
+        return max(one.block_transient for one in self.stages.values())
+
+    def head(self) -> int:
+        """The gradient of the output projection, which is there before all others."""
+        name = "embedding.weight" if self.recipe.model.tie_embeddings else "head.weight"
+        last = self.layout.stages - 1
+        return sum(p.local_elements for p in self.parts if (p.name, p.stage) == (name, last)) * self.width
+
+    def arriving(self) -> int:
+        """The gradient of the embedding, where it is added to one that is there."""
+        model = self.recipe.model
+        if not (self.gradients_stay or model.tie_embeddings or model.mtp_depth):
+            return 0
+        return max((p.local_elements for p in self.parts if p.name == "embedding.weight"), default=0) * self.width
+
+    def gathered(self) -> int:
+        """Whole weights (and gradients on their way out) that a sharded rank holds beside its own shards."""
+        if self.layout.dp_shard == 1:
+            return 0
+        blocks, root = Counter[str](), 0
+        for part in self.parts:
+            if part.expert and expert_sizes(self.layout).shard == 1:
+                continue
+            if part.block is None:
+                root += part.local_elements
+            else:
+                blocks[part.block] += part.local_elements
+        largest = max(blocks.values())
+        if self.layout.zero_stage == 3:
+            # The root stays gathered; of the blocks one computes while the next arrives. In backward their
+            # gradients are whole until they are summed.
+            return (root + 3 * largest) * self.width
+        return (root + sum(blocks.values())) * self.width + 2 * largest * self.sum_width
+
+    def summed(self) -> int:
+        """Buckets of gradients that are summed over copies, which are there until the last has arrived."""
+        copies = self.layout.replicate_size if self.layout.dp_shard == 1 else 1
+        sizes = expert_sizes(self.layout)
+        of_experts = sizes.replicate if sizes.shard == 1 else 1
+        return self.sum_width * sum(
+            part.local_elements for part in self.parts if (of_experts if part.expert else copies) > 1
+        )
+
+    def updating(self) -> int:
+        """What the optimizer holds for a moment while it updates."""
+        # pure_bf16 keeps the weights from before the update, to count those that did not move.
+        before = self.held * self.width if self.recipe.training.precision == "pure_bf16" else 0
+        match self.recipe.training.optimizer:
+            case Lion():
+                return before + self.held * self.width
+            case Adafactor():
+                return before + 2 * 4 * max(part.held_elements for part in self.parts)
+            case Muon():
+                # Every rank that shares a matrix orthogonalises all of it.
+                matrices = [_whole_matrices(part) for part in self.parts if of_block_matrix(part)]
+                return before + 5 * 4 * max(matrices, default=0)
+            case _:
+                return before
 
 
-@dataclass(frozen=True)
-class _PassMoments:
-    """Bytes of activations and gradients together at the two moments when they can be highest."""
-
-    at_loss: int
-    at_end: int
+def _forward(kept: Activations) -> int:
+    return kept.blocks + kept.outside_blocks
 
 
-def _pass_moments(
-    recipe: Recipe, shapes: Shapes, kept: Activations, forward: int, width: int, accumulation: int
-) -> _PassMoments:
-    """Backward trades kept activations for gradients block by block: the highest moment is at one of its ends."""
-    layout = recipe.layout
-    head_name = "embedding.weight" if recipe.model.tie_embeddings else "head.weight"
-    head = math.prod(shapes[head_name]) * width
-    all_held = sum(held_elements(shape, layout.dp_shard) for shape in shapes.values()) * width
-    # Data-parallel replicas keep their gradients in buckets from the first step on; otherwise a
-    # gradient is there once it is computed, and stays over the micro-batches of a step.
-    buckets = layout.dp_replicate > 1 and layout.dp_shard == 1
-    already = all_held if buckets or accumulation > 1 else 0
-    at_loss = forward + already + head + max(kept.loss_transient, kept.block_transient)
-    embedding = math.prod(shapes["embedding.weight"]) * width
-    arriving = embedding if already or recipe.model.tie_embeddings or recipe.model.mtp_depth else 0
-    at_end = all_held + arriving + kept.block_transient
-    return _PassMoments(at_loss=at_loss, at_end=at_end)
-
-
-def _gathered_bytes(layout: Layout, shapes: Shapes, width: int) -> int:
-    """Whole weights (and gradients on their way out) that a sharded rank holds beside its own shards."""
-    if layout.dp_shard == 1:
-        return 0
-    blocks: dict[str, int] = {}
-    root = 0
-    for name, shape in shapes.items():
-        if name.startswith("blocks."):
-            block = name.split(".")[1]
-            blocks[block] = blocks.get(block, 0) + math.prod(shape)
-        else:
-            root += math.prod(shape)
-    # The root stays gathered; of the blocks one computes while the next arrives. In backward their
-    # gradients are whole until they are summed.
-    return (root + 3 * max(blocks.values())) * width
-
-
-def _cast_bytes(shapes: Shapes) -> int:
-    """16-bit copies of the blocks' matrices, which autograd keeps until backward has passed them."""
-    own = ("query_up.weight", "kv_up.weight", "router.weight")  # which make their copies for a moment
-    return 2 * sum(
-        math.prod(shape)
-        for name, shape in shapes.items()
-        if name.startswith(("blocks.", "mtp.")) and len(shape) == 2 and not name.endswith(own)
-    )
-
-
-def _update_bytes(recipe: Recipe, shapes: Shapes, width: int) -> int:
-    """What the optimizer holds for a moment while it updates."""
-    shards = recipe.layout.dp_shard
-    held = [held_elements(shape, shards) for shape in shapes.values()]
-    # pure_bf16 keeps the weights from before the update, to count those that did not move.
-    before = sum(held) * width if recipe.training.precision == "pure_bf16" else 0
-    match recipe.training.optimizer:
-        case Lion():
-            return before + sum(held) * width
-        case Adafactor():
-            return before + 2 * 4 * max(held)
-        case Muon():
-            matrices = [math.prod(s) for name, s in shapes.items() if name.startswith("blocks.") and len(s) == 2]
-            return before + 5 * 4 * max(matrices)
-        case _:
-            return before
+def _whole_matrices(part: Part) -> int:
+    """Elements of the matrices that this rank has parts of; of stacked ones, those at hand."""
+    return math.prod(part.held[:-2]) * math.prod(part.whole[-2:])

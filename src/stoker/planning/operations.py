@@ -32,8 +32,11 @@ def projection(rows: int, inputs: int, outputs: int) -> list[Matmul]:
     return [Matmul(rows, inputs, outputs), Matmul(rows, outputs, inputs), Matmul(outputs, rows, inputs)]
 
 
-def block_matmuls(config: Model, tokens: int, layer: int = 0) -> list[Matmul]:
-    """The products of one block, forward and backward, over `tokens` tokens; experts at even load."""
+def block_matmuls(config: Model, tokens: int, layer: int = 0, pass_: MicroBatch | None = None) -> list[Matmul]:
+    """The products of one block, forward and backward, over `tokens` tokens; experts at even load.
+
+    `pass_` says how experts are divided; without it they are not.
+    """
     size = config.hidden_size
     widths = _attention_widths(config)
     found = []
@@ -43,10 +46,14 @@ def block_matmuls(config: Model, tokens: int, layer: int = 0) -> list[Matmul]:
         widths += [(size, inner), (inner, size), *([(size, inner)] if config.activation != "gelu" else [])]
     else:
         inner, shared = config.expert_width, moe.shared_experts * config.expert_width
-        widths += [(size, moe.experts), *([(size, shared), (size, shared), (shared, size)] if shared else [])]
-        rows = max(1, round(tokens * moe.experts_per_token * min(1.0, moe.capacity_factor or 1.0) / moe.experts))
+        ep, routed = (1, 1.0) if pass_ is None else (pass_.ep, pass_.routed)
+        if pass_ is not None and pass_.whole_experts:
+            shared = -(-shared // pass_.tp)
+        widths += [(size, shared), (size, shared), (shared, size)] if shared else []
+        found += projection(max(1, round(tokens * routed)), size, moe.experts)
+        rows = tokens * routed * moe.experts_per_token * min(1.0, moe.capacity_factor or 1.0) / moe.experts
         for inputs, outputs in ((size, inner), (size, inner), (inner, size)):
-            found += moe.experts * projection(rows, inputs, outputs)
+            found += moe.experts // ep * projection(max(1, round(rows * ep)), inputs, outputs)
     return found + [matmul for inputs, outputs in widths for matmul in projection(tokens, inputs, outputs)]
 
 
@@ -76,7 +83,7 @@ def attention_flops(config: Model, pass_: MicroBatch) -> float:
     Causal attention counts in full, as its rate does. Where packed documents are attended to one by
     one, each sequence is taken to hold two of equal length: half of all pairs.
     """
-    pairs = float(pass_.batch * pass_.length**2)
+    pairs = float(pass_.batch * pass_.length * pass_.whole_length)
     by_document = config.sliding_window is None and config.position != "alibi" and config.attention_softcap is None
     if pass_.document_mask and by_document:
         pairs /= DOCUMENTS_PER_SEQUENCE
@@ -95,34 +102,35 @@ def block_bytes(config: Model, pass_: MicroBatch) -> int:
     if config.moe is not None:  # rows of experts, and these sorted and put back
         inner = (config.moe.experts_per_token + config.moe.shared_experts) * config.expert_width
         inner += 2 * config.moe.experts_per_token * size
+        inner = int(inner * pass_.routed)
     heads = (config.heads + config.key_value_heads) * config.size_of_head
     gated = config.activation != "gelu"
     norms = 4 if config.norm_position == "both" else 2
     compiled = pass_.compiled
-    moved = norms * _norm_elements(config, compiled)
+    moved = pass_.stream * norms * _norm_elements(config, compiled)
     if config.qk_norm != "none":
         moved += heads * (6 if compiled else 14)
     if config.position == "rope":
         moved += heads * (4 if compiled else 10)
-    moved += 2 * size * (2 if compiled else 3)  # residual sums, and adding the two gradients of the stream
+    # Residual sums, and adding the two gradients of the stream.
+    moved += pass_.stream * 2 * size * (2 if compiled else 3)
     moved += (3 + 6 if compiled else 5 + 11) * inner if gated else (2 + 3) * inner
     if not compiled:
         # Gradients that arrive from several projections of one input are added.
         moved += 3 * size * (2 + (1 if gated else 0))
     if config.dropout:
-        moved += 2 * size * (4 if compiled else 9)
+        moved += pass_.stream * 2 * size * (4 if compiled else 9)
     if pass_.casts and not compiled:
         moved += 10 * size  # 16-bit copies of the projections' inputs, and their gradients' way back
     if config.attention_softcap is not None:
-        moved += 26 * config.heads * pass_.length
+        moved += 26 * config.heads * pass_.whole_length
     return int(pass_.tokens * moved * _mean_width(pass_))
 
 
 def outside_bytes(config: Model, pass_: MicroBatch) -> int:
     """Bytes that embedding and last norm move, forward and backward."""
-    return int(
-        pass_.tokens * (_norm_elements(config, compiled=False) + 6 * config.hidden_size) * _mean_width(pass_)
-    )
+    moved = _norm_elements(config, compiled=False) + 6 * config.hidden_size
+    return int(pass_.tokens * pass_.stream * moved * _mean_width(pass_))
 
 
 def _norm_elements(config: Model, compiled: bool) -> float:

@@ -13,8 +13,15 @@ from stoker.layout import Layout
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning.explanation import as_text, reasons_of, remedy_of, warnings_of
 from stoker.planning.machine import Hardware, Machine
-from stoker.planning.memory import MemoryBytes, parameter_shapes, pass_of, peak_memory
-from stoker.planning.time import communication_seconds, compute_seconds, exposed_seconds, update_seconds
+from stoker.planning.memory import MemoryBytes, pass_of, peak_memory
+from stoker.planning.parts import parts_of_rank, ranks_that_differ
+from stoker.planning.time import (
+    communication_seconds,
+    exposed_seconds,
+    partial_seconds,
+    pass_seconds,
+    update_seconds,
+)
 from stoker.recipe import Recipe
 
 _GIB = 2**30
@@ -38,14 +45,22 @@ class PeakMemory(BaseModel):
 
 
 class StepSeconds(BaseModel):
-    """Seconds of one step: forward and backward, gradient communication that the step waits for, update."""
+    """Seconds of one step on the rank that computes longest, and what it waits for."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     compute: float
+    """Forward and backward."""
+    tp: float
+    cp: float
+    ep: float
     dp: float
+    """Gradients and weights that it waits for; what goes on behind the computation does not count."""
+    pp_bubble: float
+    """Waiting for others of its pipeline."""
     optimizer: float
     total: float
+    """Their sum."""
 
 
 class Plan(BaseModel):
@@ -219,16 +234,20 @@ def _memory(recipe: Recipe, vocabulary_size: int, step: int, machine: Hardware) 
 
 def _step_seconds(recipe: Recipe, vocabulary_size: int, step: int, machine: Machine) -> StepSeconds:
     micro, accumulation = recipe.micro_batch_size_at(step), recipe.accumulation_at(step)
-    ranks, here = recipe.layout.world_size, machine.ranks_here(recipe.layout.world_size)
-    shapes = parameter_shapes(recipe.model, vocabulary_size, recipe.training.sequence_length)
     pass_ = pass_of(recipe, vocabulary_size, micro, machine.device)
-    compute = accumulation * compute_seconds(recipe.model, pass_, machine, here).total
-    if machine.device == "cpu":
-        compute *= max(1.0, machine.threads * here / machine.cores)
-    communication = communication_seconds(recipe, shapes, machine, accumulation)
-    exposed = exposed_seconds(communication, compute, machine, ranks)
-    update = update_seconds(recipe, shapes, machine, here)
-    return StepSeconds(compute=compute, dp=exposed, optimizer=update, total=compute + exposed + update)
+    passes = pass_seconds(recipe, vocabulary_size, pass_, accumulation, machine)
+    ranks = [parts_of_rank(recipe, vocabulary_size, rank) for rank in ranks_that_differ(recipe)]
+    communication = max(communication_seconds(recipe, parts, machine, accumulation) for parts in ranks)
+    seconds = {
+        "compute": passes.compute,
+        "tp": passes.tp + max(partial_seconds(recipe, parts, machine) for parts in ranks),
+        "cp": passes.cp,
+        "ep": passes.ep,
+        "dp": exposed_seconds(communication, passes.compute, machine, recipe.layout.world_size),
+        "pp_bubble": passes.pp_bubble,
+        "optimizer": max(update_seconds(recipe, parts, machine) for parts in ranks),
+    }
+    return StepSeconds(**seconds, total=sum(seconds.values()))
 
 
 def _in_gib(memory: MemoryBytes, runtime: int) -> PeakMemory:

@@ -31,6 +31,7 @@ from stoker.planning.operations import (
     loss_matmuls,
     outside_bytes,
 )
+from stoker.planning.parts import local_model
 from stoker.recipe import Model, Recipe
 
 _SECONDS = 1.2
@@ -73,7 +74,7 @@ class Rates(BaseModel):
     def matmul_seconds(self, matmul: Matmul) -> float:
         """Time of one product: at the rate measured for its inner size and columns, or the nearest shape's."""
         rate = self.matmul_flops_per_second
-        if self.matmuls:
+        if self.matmuls and matmul.flops:
 
             def distance(known: MatmulRate) -> float:
                 return abs(math.log(known.inner / matmul.inner)) + abs(math.log(known.columns / matmul.columns))
@@ -97,7 +98,9 @@ class Work:
             return cls(config, MicroBatch(8, 512, vocabulary_size, "fp32", False, False, True, 512))
         device = "cuda" if recipe.training.device != "cpu" and torch.cuda.is_available() else "cpu"
         pass_ = pass_of(recipe, vocabulary_size, recipe.micro_batch_size_at(recipe.training.steps), device)
-        return cls(recipe.model, pass_)
+        # Measured on one process, which has a rank's part of everything.
+        pass_ = replace(pass_, cp=1, tp=1, ep=1, whole_experts=False)
+        return cls(local_model(recipe.model, recipe.layout, 0), pass_)
 
     def dtype(self) -> torch.dtype:
         """The type matrix products are computed in."""

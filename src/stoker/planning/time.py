@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.planning.activations import MicroBatch
+from stoker.planning.communication import data_parallel_bytes, partial_bytes, pass_bytes, stream_bytes
 from stoker.planning.machine import Machine
-from stoker.planning.memory import Shapes, held_elements
+from stoker.planning.memory import of_block_matrix
 from stoker.planning.operations import (
     attention_flops,
     block_bytes,
@@ -17,7 +19,10 @@ from stoker.planning.operations import (
     loss_matmuls,
     outside_bytes,
 )
+from stoker.planning.parts import Part, local_model, tensor_parallel_kinds
+from stoker.planning.pipeline import makespan, puts_weight_gradients_off
 from stoker.recipe import Adafactor, Lion, Model, Muon, Recipe
+from stoker.recipe.stages import stage_layers, stage_to_rank
 
 _LOOPBACK_COPIES = 5
 """How often a byte is copied on its way between two processes of one machine (gloo over the loopback)."""
@@ -39,73 +44,119 @@ class ComputeSeconds:
         return self.matmul + self.attention + self.pointwise + self.loss
 
 
-def compute_seconds(config: Model, pass_: MicroBatch, machine: Machine, ranks_here: int) -> ComputeSeconds:
-    """Forward and backward of one micro-batch while `ranks_here` ranks share the machine's memory."""
+def compute_seconds(
+    config: Model, pass_: MicroBatch, machine: Machine, ranks_here: int, layers: range | None = None
+) -> ComputeSeconds:
+    """Forward and backward of one micro-batch while `ranks_here` ranks share the machine's memory.
+
+    Through the stage that has `layers` (default: all there is); `config` has this rank's heads and inner widths.
+    """
+    layers = range(config.layers) if layers is None else layers
+    begins, ends = layers.start == 0, layers.stop == config.layers
     rates, crowding = machine.rates, _crowding(machine, ranks_here)
     of_loss = sum(rates.matmul_seconds(matmul) for matmul in loss_matmuls(config, pass_))
     of_loss += loss_bytes(config, pass_) / rates.loss_bytes_per_second * crowding
     # The last chunk may be short; what is left of it costs its share.
     of_loss *= pass_.tokens / min(pass_.loss_chunk, pass_.tokens)
     of_loss *= 1 + config.mtp_depth
-    blocks = config.layers + config.mtp_depth
-    moved = blocks * block_bytes(config, pass_) + outside_bytes(config, pass_)
-    kinds = Counter(map(config.has_experts, range(blocks)))
+    of_loss += _weight_gradient_bytes(config, pass_) / rates.update_bytes_per_second * crowding
+    numbers = [*layers, *(config.layers + further for further in range(config.mtp_depth if ends else 0))]
+    moved = len(numbers) * block_bytes(config, pass_) + outside_bytes(config, pass_) * (begins + ends) / 2
+    kinds = Counter(map(config.has_experts, numbers))
     return ComputeSeconds(
         matmul=sum(
             count
             * sum(
-                rates.matmul_seconds(m) for m in block_matmuls(config, pass_.tokens, blocks - 1 if experts else 0)
+                rates.matmul_seconds(m)
+                for m in block_matmuls(config, pass_.tokens, numbers[-1] if experts else 0, pass_)
             )
             for experts, count in kinds.items()
         ),
-        attention=blocks * attention_flops(config, pass_) / rates.attention_flops_per_second,
+        attention=len(numbers) * attention_flops(config, pass_) / rates.attention_flops_per_second,
         pointwise=moved / rates.pointwise_bytes_per_second * crowding,
-        loss=of_loss + _weight_gradient_bytes(config, pass_) / rates.update_bytes_per_second * crowding,
+        loss=of_loss if ends else 0.0,
     )
 
 
-def update_seconds(recipe: Recipe, shapes: Shapes, machine: Machine, ranks_here: int) -> float:
-    """Gradient norm, clipping and the optimizer's update, on the first rank."""
-    layout, width = recipe.layout, 2 if recipe.training.precision == "pure_bf16" else 4
-    held = {name: held_elements(shape, layout.dp_shard) for name, shape in shapes.items()}
-    clip = 3 if recipe.training.gradient_clip is not None else 1
-    moved, flops = clip * sum(held.values()) * width, 0.0
-    for name, elements in held.items():
-        shape = shapes[name]
+@dataclass(frozen=True)
+class PassSeconds:
+    """All forward and backward passes of one step, on the rank that computes longest."""
+
+    compute: float
+    tp: float
+    cp: float
+    ep: float
+    pp_bubble: float
+    """What that rank waits for others of its pipeline, and for what they send."""
+
+
+def pass_seconds(
+    recipe: Recipe, vocabulary_size: int, pass_: MicroBatch, accumulation: int, machine: Machine
+) -> PassSeconds:
+    """Of the slowest tensor-parallel ranks, whose sums the others wait for."""
+    layout, ranks_here = recipe.layout, machine.ranks_here(recipe.layout.world_size)
+    crowded = max(1.0, machine.threads * ranks_here / machine.cores) if machine.device == "cpu" else 1.0
+    link = _link_bytes_per_second(machine, layout.world_size)
+    layers = stage_layers(recipe.model, vocabulary_size, recipe.training.sequence_length, layout)
+    models = [local_model(recipe.model, layout, tp) for tp in tensor_parallel_kinds(recipe)]
+    computes, sent = [], []
+    for own in layers:
+        seconds = (compute_seconds(model, pass_, machine, ranks_here, own).total for model in models)
+        computes.append(crowded * max(seconds))
+        sent.append(pass_bytes(models[0], pass_, own))
+    stages = [compute + (one.tp + one.cp + one.ep) / link for compute, one in zip(computes, sent, strict=True)]
+    transfer = stream_bytes(recipe.model, pass_) / link
+    # Backward computes twice what forward does.
+    played = makespan(layout, accumulation, [(one / 3, 2 * one / 3) for one in stages], transfer)
+    owned = [stage for stage, place in enumerate(stage_to_rank(layout)) if place == played.busiest]
+    return PassSeconds(
+        compute=accumulation * sum(computes[stage] for stage in owned),
+        tp=accumulation * sum(sent[stage].tp for stage in owned) / link,
+        cp=accumulation * sum(sent[stage].cp for stage in owned) / link,
+        ep=accumulation * sum(sent[stage].ep for stage in owned) / link,
+        pp_bubble=max(0.0, played.total - played.busy),
+    )
+
+
+def update_seconds(recipe: Recipe, parts: Sequence[Part], machine: Machine) -> float:
+    """Gradient norm, clipping and the optimizer's update of `parts`."""
+    width = 2 if recipe.training.precision == "pure_bf16" else 4
+    held = sum(part.held_elements for part in parts)
+    moved, flops = (3 if recipe.training.gradient_clip is not None else 1) * held * width, 0.0
+    for part in parts:
+        elements = part.held_elements
         match recipe.training.optimizer:
             case Lion():
                 moved += 13 * elements * width
             case Adafactor():
                 moved += 30 * elements * 4
-            case Muon(newton_schulz_steps=steps) if name.startswith("blocks.") and len(shape) == 2:
-                # Every rank that shares a matrix orthogonalises all of it.
-                short, long = min(shape), max(shape)
-                flops += steps * (4 * short * short * long + 2 * short**3)
+            case Muon(newton_schulz_steps=steps) if of_block_matrix(part):
+                # Every rank that shares a matrix orthogonalises all of it; of stacked ones, those at hand.
+                short, long = sorted(part.whole[-2:])
+                flops += math.prod(part.held[:-2]) * steps * (4 * short * short * long + 2 * short**3)
                 moved += 12 * elements * width
             case _:
                 moved += 7 * elements * width
     if recipe.training.precision == "pure_bf16":
-        moved += 4 * sum(held.values()) * width  # weights from before the update, to count those that did not move
+        moved += 4 * held * width  # weights from before the update, to count those that did not move
+    ranks_here = machine.ranks_here(recipe.layout.world_size)
     seconds = moved / machine.rates.update_bytes_per_second * _crowding(machine, ranks_here)
     return seconds + flops / machine.rates.matmul_flops_per_second
 
 
-def communication_seconds(recipe: Recipe, shapes: Shapes, machine: Machine, accumulation: int) -> float:
-    """Summing gradients over ranks (and gathering weights, when sharded), as if nothing else went on meanwhile.
+def communication_seconds(recipe: Recipe, parts: Sequence[Part], machine: Machine, accumulation: int) -> float:
+    """Summing gradients over ranks that see other tokens (and gathering weights, when sharded), as if nothing
+    else went on meanwhile."""
+    layout = recipe.layout
+    later = layout.pp > 1 and puts_weight_gradients_off(layout)
+    return data_parallel_bytes(recipe, parts, accumulation, later) / _link_bytes_per_second(
+        machine, layout.world_size
+    )
 
-    A ring sends each byte (ranks - 1) / ranks times to reduce it and as often to gather it.
-    """
-    layout, width = recipe.layout, 2 if recipe.training.precision == "pure_bf16" else 4
-    size = sum(math.prod(shape) for shape in shapes.values()) * width
-    seconds = 0.0
-    if layout.dp_shard > 1:
-        # Weights are gathered before each block's forward and backward pass, of every micro-batch.
-        part = (layout.dp_shard - 1) / layout.dp_shard
-        seconds += size * part * (2 * accumulation + 1) / _link_bytes_per_second(machine, layout.world_size)
-    if layout.dp_replicate > 1:
-        part = (layout.dp_replicate - 1) / layout.dp_replicate
-        seconds += 2 * size / layout.dp_shard * part / _link_bytes_per_second(machine, layout.world_size)
-    return seconds
+
+def partial_seconds(recipe: Recipe, parts: Sequence[Part], machine: Machine) -> float:
+    """Summing, once a step, gradients of what tensor-parallel ranks hold alike."""
+    return partial_bytes(recipe.layout, parts) / _link_bytes_per_second(machine, recipe.layout.world_size)
 
 
 def exposed_seconds(communication: float, compute: float, machine: Machine, ranks: int) -> float:
