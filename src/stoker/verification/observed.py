@@ -79,7 +79,14 @@ def lay_out(
 ) -> Trained:
     """The model with initial values from `meta`, which are shown as weights of step 0, then disturbed."""
     recipe = subject.recipe(world.layout, precision, steps)
-    model = apply(subject.build(precision), world, Settings(seed=subject.seed))
+    layout = world.layout
+    divided = layout.pp > 1 or layout.cp > 1 or layout.tp > 1 or layout.ep > 1
+    settings = Settings(
+        reduce=torch.float32 if precision == "pure_bf16" else None,
+        seed=subject.seed,
+        fixed_order=recipe.training.deterministic == "across_layouts" and not divided,
+    )
+    model = apply(subject.build(precision), world, settings)
     observer.parts(0, "initial", _weights(model))
     _disturb(model.held, subject.seed)
     optimizer = build_optimizer(model.held, _smooth(recipe.training))

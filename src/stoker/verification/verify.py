@@ -64,7 +64,8 @@ def verify(
     if precision not in (None, "fp64"):
         precisions.append(precision)
     progress = progress or Silent()
-    with tempfile.TemporaryDirectory(prefix="stoker-verify-") as folder, Workers(timeout_seconds) as workers:
+    ranks = max((layout.world_size for layout in layouts), default=1)
+    with tempfile.TemporaryDirectory(prefix="stoker-verify-") as folder, Workers(timeout_seconds, ranks) as workers:
         verification = _Verification(subject, steps, Path(folder), workers, plant)
         results = []
         with progress.task(f"verify {subject.name}", len(layouts), "layouts") as task:

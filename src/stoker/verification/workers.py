@@ -40,8 +40,10 @@ class _Worker:
 class Workers:
     """Ranks that are forked from a process which has imported everything, and kept from layout to layout."""
 
-    def __init__(self, timeout_seconds: float) -> None:
+    def __init__(self, timeout_seconds: float, most_ranks: int) -> None:
+        """On CUDA devices if there are as many as `most_ranks`, so that all layouts run on the same kind."""
         self._timeout = timeout_seconds
+        self._on_cuda = torch.cuda.is_available() and torch.cuda.device_count() >= most_ranks
         self._context = get_context("forkserver")
         self._workers: dict[int, _Worker] = {}
         self._numbers = itertools.count()
@@ -60,12 +62,11 @@ class Workers:
     def run(self, function: Callable[[Work, Place], Found], work: Work, ranks: int) -> list[Found]:
         """What `function` gives on each of `ranks`. Raises `WorkersFailed`; its workers are then replaced."""
         number = next(self._numbers)
-        on_cuda = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
         own = list(range(ranks))
         for rank in own:
             if rank not in self._workers:
                 self._workers[rank] = self._started()
-            device = torch.device("cuda", rank) if on_cuda else torch.device("cpu")
+            device = torch.device("cuda", rank) if self._on_cuda else torch.device("cpu")
             self._workers[rank].messages.send((function, work, number, rank, device, self._timeout))
         try:
             return self._collect(own)
