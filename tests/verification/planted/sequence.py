@@ -140,6 +140,18 @@ BUGS: tuple[PlantedBug, ...] = (
         says="Gradients of keys and values are added on arrival and once more.",
     ),
     bug(
+        "ring forgets what a rank makes of its own keys",
+        _RING,
+        "plain",
+        Edit(
+            f"{_CP}.ring:_ring_backward",
+            "own += ring.receive(before, own, ranks)",
+            "own = ring.receive(before, own, ranks)",
+        ),
+        where=_LAST_ATTENTION,
+        says="What comes home takes the place of what had stayed.",
+    ),
+    bug(
         "ring sends keys in the other direction than it counts",
         Layout(cp=3),
         "even",
