@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stoker.layout import Layout
-from stoker.recipe import Model
-from stoker.verification import verify
+from stoker.recipe import Adafactor, AdamW, Model, Training
+from stoker.verification import Subject, verify
 from tests.verification import plants
 
 MODEL = Model(hidden_size=16, layers=2, heads=4, kv_heads=2, ffn_hidden_size=24)
@@ -44,3 +44,12 @@ def test_a_rank_that_dies_or_hangs_fails_its_layout_and_no_other() -> None:
     assert "rank 1" in (dead.error or "")
     late, _ = verify(MODEL, [TP, Layout(dp_shard=2)], steps=1, plant=(plants.stall, (60.0,)), timeout_seconds=5)
     assert not late.agrees
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [AdamW(), Adafactor(name="adafactor")], ids=lambda one: one.name)
+def test_a_rank_without_heads_takes_part_in_updates_and_checkpoints(optimizer: AdamW | Adafactor) -> None:
+    training = Training(steps=1, sequence_length=22, global_batch_size=24, optimizer=optimizer)
+    subject = Subject(MODEL.model_copy(update={"kv_heads": 4}), training)
+    (result,) = verify(subject, [Layout(tp=3)], steps=1)
+    assert result.agrees, result

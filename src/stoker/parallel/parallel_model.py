@@ -126,6 +126,7 @@ class ParallelModel:
         with phase("communication"):
             self.summed.finish()
             self.partial.finish()
+        self._complete_gradients()
         return [self._own_sums(batch, one) for batch, one in zip(batches, losses, strict=True)]
 
     @torch.no_grad()
@@ -172,6 +173,12 @@ class ParallelModel:
             if update and name in own:
                 own[name].update_selection_bias(found[name].tokens_per_expert)
         return found
+
+    def _complete_gradients(self) -> None:
+        """A rank without heads uses no keys, but has a part, if an empty one, in what optimizers do together."""
+        for one in self.held:
+            if one.is_parameter and one.parameter.requires_grad and one.parameter.grad is None:
+                one.parameter.grad = torch.zeros_like(one.parameter)
 
     def _mixture_names(self) -> list[str]:
         blocks = [f"blocks.{layer}" for layer in range(self.config.layers) if self.config.has_experts(layer)]
