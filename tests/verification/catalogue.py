@@ -54,7 +54,9 @@ def judged(bugs: Iterable[PlantedBug], steps: int = STEPS) -> Iterator[Verdict]:
 
     `verify` begins anew at every call; here processes and references outlast each bug.
     """
-    with tempfile.TemporaryDirectory() as folder, Workers(_TIMEOUT_SECONDS) as workers:
+    bugs = list(bugs)
+    most_ranks = max(bug.layout.world_size for bug in bugs)
+    with tempfile.TemporaryDirectory() as folder, Workers(_TIMEOUT_SECONDS, most_ranks) as workers:
         verifications: dict[str, _Verification] = {}
         for bug in bugs:
             if bug.model not in verifications:

@@ -97,7 +97,11 @@ def _train(world: World, tiny: Tiny) -> list[Part]:
         model.gradients.scale(min(1.0, 0.5 / max(model.gradients.total_norm(norms), 1e-30)))
         optimizer.step()
         model.gradients.clear()
-        model.finish_routing(update=True)
+        found += [
+            Part(f"routing:{name}:{figure}:{step}", None, value)
+            for name, counted in model.finish_routing(update=True).items()
+            for figure, value in counted._asdict().items()
+        ]
         found += [
             Part(f"weight:{one.name}:{step}", one.box, local(one.tensor.detach()).clone()) for one in model.held
         ]

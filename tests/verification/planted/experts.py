@@ -225,6 +225,18 @@ BUGS: tuple[PlantedBug, ...] = (
         says="Ranks move the biases of one router apart.",
     ),
     bug(
+        "routers' counts are those of every tp rank",
+        _TP,
+        "experts",
+        Edit(
+            "parallel.parallel_model:ParallelModel.finish_routing",
+            "self.world.coordinate.tp > 0",
+            "False",
+        ),
+        where="routing: blocks.1.*",
+        says="Tensor-parallel ranks saw the same tokens, and all of them are counted.",
+    ),
+    bug(
         "router's gradient is not summed over tp's tokens",
         _WHOLE_EXPERTS,
         "experts",
