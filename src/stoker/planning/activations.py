@@ -256,8 +256,11 @@ class _Block:
         return kept * self.config.hidden_size + statistics
 
     def _projection_input(self, projections: int) -> float:
-        """What matrix products keep of the tensor they share; autocast copies it for each of them."""
-        copies = projections if self.pass_.casts else 1
+        """What matrix products keep of the tensor they share; autocast copies it for each of them.
+
+        So do products of gathered tokens, which come with the sequence before the batch.
+        """
+        copies = projections if self.pass_.casts or (self.pass_.tp > 1 and projections) else 1
         return copies * self.config.hidden_size * self.pass_.compute_width
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from stoker.layout.validity import remarks
@@ -11,6 +12,7 @@ from stoker.planning.memory import MemoryBytes
 from stoker.planning.operations import DOCUMENTS_PER_SEQUENCE
 from stoker.plural import counted
 from stoker.recipe import Recipe
+from stoker.recipe.stages import stage_layers
 
 _GIB = 2**30
 
@@ -36,11 +38,7 @@ def reasons_of(
         f"{rates.attention_flops_per_second / 1e9:,.0f} in attention, "
         f"{rates.copy_bytes_per_second / 1e9:,.1f} GB/s in copies",
     ]
-    if layout.dp_shard > 1:
-        lines.append(
-            f"parameters, gradients and optimizer state are sharded over {counted(layout.dp_shard, 'ranks')} by "
-            "rows, rounded up; whole weights of a block are gathered while it computes"
-        )
+    lines += _of_layout(recipe, vocabulary_size)
     parts = memory.parameters + memory.gradients + memory.optimizer + memory.activations + memory.buffers
     if memory.total < parts:
         lines.append(
@@ -59,6 +57,42 @@ def reasons_of(
         assert machine.accelerator is not None
         lines.append(f"peak {peak / 1e12:,.0f} TFLOP/s as published ({machine.accelerator.source})")
     return tuple(lines)
+
+
+_SHARDED = {
+    1: "optimizer state is sharded over {ranks} by rows, rounded up; weights are gathered for the step, and "
+    "gradients are whole until its last micro-batch",
+    2: "gradients and optimizer state are sharded over {ranks} by rows, rounded up; weights are gathered for the "
+    "step",
+    3: "parameters, gradients and optimizer state are sharded over {ranks} by rows, rounded up; whole weights of a "
+    "block are gathered while it computes",
+}
+
+
+def _of_layout(recipe: Recipe, vocabulary_size: int) -> Iterator[str]:
+    """What each dimension of the layout divides."""
+    layout, model = recipe.layout, recipe.model
+    if layout.dp_shard > 1:
+        yield _SHARDED[layout.zero_stage].format(ranks=counted(layout.shard_size, "ranks"))
+    if layout.tp > 1:
+        yield (
+            f"heads, inner columns, vocabulary and the residual stream are divided over {layout.tp} ranks; each "
+            "half of a block gathers the tokens and sums its outputs"
+        )
+    if layout.cp > 1:
+        yield f"each sequence is divided over {layout.cp} ranks; attention reaches the others by {layout.cp_method}"
+    if layout.ep > 1 and model.moe is not None:
+        own, all_of_them = model.moe.experts // layout.ep, model.moe.experts
+        yield f"each rank has {own} of {all_of_them} experts; load is taken to be even"
+    if layout.pp > 1:
+        stages = stage_layers(model, vocabulary_size, recipe.training.sequence_length, layout)
+        sizes = sorted({len(layers) for layers in stages})
+        each = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        passes = counted(recipe.accumulation_at(recipe.training.steps), "micro-batches")
+        yield (
+            f"{len(stages)} pipeline stages of {each} layers; {layout.pipeline_schedule} takes {passes} through "
+            "them in a step"
+        )
 
 
 def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | None) -> tuple[str, ...]:
@@ -102,14 +136,30 @@ def as_text(plan: dict[str, Any], layout: str) -> str:
         f"{plan['micro_batch_size']}, accumulation {plan['accumulation']}",
         f"memory    {memory['total']:.2f} GiB per rank at most ({parts}); "
         f"{plan['available_memory_gib']:.1f} GiB free",
-        f"step      {_duration(seconds['total'])} (forward and backward {_duration(seconds['compute'])}, "
-        f"communication {_duration(seconds['dp'])}, optimizer {_duration(seconds['optimizer'])})",
+        f"step      {_duration(seconds['total'])} ({_parts_of_step(seconds)})",
         f"speed     {plan['tokens_per_second']:,.0f} tokens/s{mfu}",
         f"in all    {counted(plan['steps'], 'steps')} in {_duration(plan['total_hours'] * 3600)}",
     ]
     lines += [f"reason    {line}" for line in plan["reasons"]]
     lines += [f"warning   {line}" for line in plan["warnings"]]
     return "\n".join(lines) + "\n"
+
+
+_PARTS_OF_STEP = {
+    "compute": "forward and backward",
+    "tp": "tensor-parallel communication",
+    "cp": "context-parallel communication",
+    "ep": "rows to experts and back",
+    "dp": "sums of gradients",
+    "pp_bubble": "waiting in the pipeline",
+    "optimizer": "optimizer",
+}
+
+
+def _parts_of_step(seconds: dict[str, float]) -> str:
+    always = ("compute", "optimizer")
+    shown = [name for name in _PARTS_OF_STEP if seconds[name] or name in always]
+    return ", ".join(f"{_PARTS_OF_STEP[name]} {_duration(seconds[name])}" for name in shown)
 
 
 def _duration(seconds: float) -> str:

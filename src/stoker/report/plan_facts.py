@@ -99,8 +99,10 @@ def _time(facts: RunFacts) -> list[Comparison]:
         total = median_of_steps(seconds_of_training(facts))
         rows.append(_compared("step time", planned["total"], total, wording.duration))
     if "compute" in planned:
-        rows.append(_compared("of it forward and backward", planned["compute"], compute or None, wording.duration))
-    communication = [planned[name] for name in ("tp", "cp", "ep", "dp") if name in planned]
+        # What ranks with parts of one model tell each other, they do within passes.
+        passes = sum(planned.get(name, 0.0) for name in ("compute", "tp", "cp", "ep"))
+        rows.append(_compared("of it forward and backward", passes, compute or None, wording.duration))
+    communication = [planned[name] for name in ("dp", "pp_bubble") if name in planned]
     if any(communication):
         measured = phases["communication"]
         rows.append(_compared("of it communication", sum(communication), measured, wording.duration))
