@@ -69,16 +69,20 @@ def markdown_rows(name: str, results: Sequence[Result]) -> list[list[object]]:
     """A row for each precision: the worst of all layouts that came to an end."""
     found: list[list[object]] = []
     for precision in dict.fromkeys(precision for result in results for precision in result.worst):
-        at_hand = [result for result in results if precision in result.worst]
-        worst = {kind: [r.worst[precision][kind] for r in at_hand if kind in r.worst[precision]] for kind in SHOWN}
+        at_hand = [result for result in results if precision in result.worst or result.error is not None]
+        worst = [result.worst.get(precision, {}) for result in at_hand]
+        largest = [
+            max((of_kind[kind] for of_kind in worst if kind in of_kind), key=lambda one: one.ratio, default=None)
+            for kind in SHOWN
+        ]
         found.append(
             [
                 name,
                 precision,
                 len(at_hand),
                 f"up to {max(result.layout.world_size for result in at_hand)}",
-                *(_error(max(of_kind, key=lambda one: one.ratio, default=None)) for of_kind in worst.values()),
-                sum(not _agrees(result.worst[precision]) or result.error is not None for result in at_hand),
+                *map(_error, largest),
+                sum(result.error is not None or not _agrees(result.worst[precision]) for result in at_hand),
             ]
         )
     return found
