@@ -107,14 +107,14 @@ def inputs() -> Inputs:
     )
 
 
-def laid_out(case: str, world: World, dtype: torch.dtype = torch.float64) -> ParallelModel:
+def laid_out(case: str, world: World, dtype: torch.dtype, compile_blocks: bool) -> ParallelModel:
     with torch.device("meta"):
         plain = Decoder(config_of(case), VOCABULARY, LENGTH + 2).to(dtype)
-    return apply(plain, world, Settings(seed=3))
+    return apply(plain, world, Settings(seed=3, compile_blocks=compile_blocks))
 
 
-def step(case: str, world: World, dtype: torch.dtype = torch.float64) -> Outcome:
-    model = laid_out(case, world, dtype)
+def step(case: str, world: World, dtype: torch.dtype = torch.float64, compile_blocks: bool = False) -> Outcome:
+    model = laid_out(case, world, dtype, compile_blocks)
     model.train()
     whole, ranks = inputs(), world.layout.data_parallel_size
     share = SEQUENCES // ranks
