@@ -24,6 +24,7 @@ _PIPELINE = [
     "ranks",
     "micro-batches",
     "bubble, equal times",
+    "equal stages",
     "replayed",
     "as it went",
     "makespan over replayed",

@@ -36,6 +36,8 @@ class Measured(NamedTuple):
     micro_batches: int
     equal: float
     """Where forward, gradient of input and gradient of weights take the same time in all stages: the formula's."""
+    alike: float
+    """Where all stages take the measured stages' mean time for each action."""
     replayed: float
     """With the measured time of each stage's actions, played by the schedule."""
     wall: float | None
@@ -91,13 +93,15 @@ def measure(name: ScheduleName, ranks: int, micro_batches: int, steps: int = 2) 
     layout = Layout(pp=ranks, pipeline_schedule=name)
     traces = run_ranks(_step, ranks, layout, micro_batches, steps, timeout=280)
     schedule = build_schedule(name, ranks, micro_batches)
-    replayed = simulate(schedule, _costs(schedule.stages, traces))
+    costs = _costs(schedule.stages, traces)
+    replayed, alike = (simulate(schedule, each).bubble_fraction for each in (costs, [_mean(costs)] * len(costs)))
+    makespan = simulate(schedule, costs).makespan
     equal = simulate(schedule, [_EQUAL] * schedule.stages).bubble_fraction
     wall = stretch = None
     if ranks == 2:
         wall = min(_wall(traces, step)[1] for step in range(steps))
-        stretch = min(_wall(traces, step)[0] for step in range(steps)) / replayed.makespan
-    return Measured(name, ranks, micro_batches, equal, replayed.bubble_fraction, wall, stretch)
+        stretch = min(_wall(traces, step)[0] for step in range(steps)) / makespan
+    return Measured(name, ranks, micro_batches, equal, alike, replayed, wall, stretch)
 
 
 def _costs(stages: int, traces: list[list[list[Executed]]]) -> list[StageSeconds]:
@@ -111,6 +115,11 @@ def _costs(stages: int, traces: list[list[list[Executed]]]) -> list[StageSeconds
         StageSeconds(*(statistics.median(seconds[stage, kind] or [0.0]) for kind in Kind))
         for stage in range(stages)
     ]
+
+
+def _mean(costs: list[StageSeconds]) -> StageSeconds:
+    names = ("forward", "backward", "backward_input", "backward_weight")
+    return StageSeconds(*(statistics.fmean(getattr(cost, name) for cost in costs) for name in names))
 
 
 def _wall(traces: list[list[list[Executed]]], step: int) -> tuple[float, float]:
@@ -129,7 +138,14 @@ def rows() -> list[list[str]]:
     for ranks, micro_batches in SIZES:
         for name in SCHEDULE_NAMES:
             one = measure(name, ranks, micro_batches)
-            line = [name, str(ranks), str(micro_batches), f"{one.equal:.3f}", f"{one.replayed:.3f}"]
+            line = [
+                name,
+                str(ranks),
+                str(micro_batches),
+                f"{one.equal:.3f}",
+                f"{one.alike:.3f}",
+                f"{one.replayed:.3f}",
+            ]
             line += [
                 "" if one.wall is None else f"{one.wall:.3f}",
                 "" if one.stretch is None else f"{one.stretch:.2f}",

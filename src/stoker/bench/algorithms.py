@@ -21,9 +21,9 @@ LIBRARY = "library"
 """The name that torch.distributed's own collective goes by."""
 
 _Rounds = Callable[[int, int, Bounds, int], list[Round]]
-_SEGMENT_BYTES = {"ring": 512 * 1024, "tree": 256 * 1024, "hierarchical": 512 * 1024}
+_SEGMENT_BYTES = {"ring": 512 * 1024, "tree": 512 * 1024, "hierarchical": 512 * 1024}
 """About how large the messages of algorithms are that cut what they send into segments."""
-_MOST_SEGMENTS = {"ring": 4, "tree": 32, "hierarchical": 4}
+_MOST_SEGMENTS = {"ring": 4, "tree": 16, "hierarchical": 4}
 _ROUNDS: dict[Operation, dict[str, _Rounds]] = {
     "all_reduce": {
         "ring": ring_all_reduce,
