@@ -1,0 +1,52 @@
+"""Layouts drawn over all dimensions train the same model: a fixed draw, and one that every commit makes anew.
+
+24 layouts of a model cover every pair of dimensions that is possible for it (`test_drawing.py`); the models
+share them out, so that all is covered in one run. `make verify` runs all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stoker.layout import Layout
+from stoker.recipe.loading import load_recipe
+from stoker.verification import shrinking, subject_of, verify
+from stoker.verification.drawing import draw
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "examples" / "verify").glob("*.yaml"))
+WITH_EXPERTS = {"experts-softmax", "experts-sigmoid"}
+"""Only experts can be divided by `ep`: their draws cover the pairs with it."""
+RANKS = int(os.environ.get("STOKER_VERIFY_RANKS", "8"))
+
+
+def _commit() -> int:
+    """A number that changes with every commit; 0 where there is no repository."""
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return int(asked.stdout.strip()[:8], 16) if asked.returncode == 0 else 0
+
+
+def _share(path: Path, seed: int) -> list[Layout]:
+    """Which of the 24 layouts of its draw a model verifies."""
+    layouts = draw(subject_of(load_recipe(path).recipe), 24, RANKS, seed)
+    alike = [one for one in RECIPES if (one.stem in WITH_EXPERTS) == (path.stem in WITH_EXPERTS)]
+    return layouts[alike.index(path) :: len(alike)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["fixed", "of this commit"])
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_drawn_layouts_train_the_model_of_one_process(path: Path, which: str) -> None:
+    recipe = load_recipe(path).recipe
+    subject = subject_of(recipe)
+    seed = 0 if which == "fixed" else _commit()
+    layouts = _share(path, seed)
+    if which != "fixed":
+        layouts = layouts[:2]
+    found = verify(shrinking.smaller(subject, layouts), layouts, steps=2, precision="fp64")
+    different = [f"{result.layout}: {result.first}" for result in found if not result.agrees]
+    assert not different, f"seed {seed}: " + "\n".join(different)
