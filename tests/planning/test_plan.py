@@ -198,3 +198,82 @@ def test_a_plan_reads_as_text() -> None:
     for word in ("machine ", "memory ", "step ", "speed ", "in all ", "reason ", "dp_shard=2"):
         assert word in text
     assert plan.explain().count("\n") >= 4
+
+
+DIVIDED_MODEL = {"hidden_size": 64, "layers": 8, "heads": 4, "ffn_hidden_size": 160}
+EXPERTS = {"moe": {"experts": 8, "experts_per_token": 2, "expert_ffn_hidden_size": 96}}
+
+
+@pytest.mark.parametrize(
+    ("layout", "waits_for"),
+    [
+        ({"tp": 2}, {"tp"}),
+        ({"cp": 2}, {"cp", "dp"}),
+        ({"pp": 2}, {"pp_bubble"}),
+        ({"dp_replicate": 2, "ep": 2}, {"ep", "dp"}),
+        ({"tp": 2, "ep": 2, "expert_tp": False}, {"tp", "ep"}),
+        ({"pp": 2, "tp": 2, "dp_shard": 2, "cp": 2}, {"tp", "cp", "dp", "pp_bubble"}),
+    ],
+    ids=str,
+)
+def test_a_step_has_the_parts_that_its_layout_waits_for(layout: dict[str, Any], waits_for: set[str]) -> None:
+    model = {**DIVIDED_MODEL, **(EXPERTS if "ep" in layout else {})}
+    step = make_plan(recipe_of(model, layout, global_batch_size=8, micro_batch_size=1), 512, machine()).step_seconds
+    parts = step.model_dump(exclude={"total"})
+    assert {name for name, value in parts.items() if value} == {"compute", "optimizer", *waits_for}
+    assert step.total == pytest.approx(sum(parts.values()))
+
+
+@pytest.mark.parametrize("layout", [{"tp": 2}, {"cp": 2}, {"pp": 2}, {"tp": 2, "cp": 2, "pp": 2}], ids=str)
+def test_ranks_of_one_model_share_its_computation(layout: dict[str, Any]) -> None:
+    def compute(**layout: Any) -> float:
+        recipe = recipe_of(DIVIDED_MODEL, layout, global_batch_size=8, micro_batch_size=1, sequence_length=256)
+        return make_plan(recipe, 512, machine(device="cuda")).step_seconds.compute
+
+    ranks = recipe_of(DIVIDED_MODEL, layout).layout.world_size
+    assert compute(**layout) == pytest.approx(compute() / ranks, rel=0.15)
+
+
+def test_the_bubble_is_the_schedules() -> None:
+    def step(schedule: str, micro_batches: int) -> Any:
+        recipe = recipe_of(
+            DIVIDED_MODEL,
+            {"pp": 2, "pipeline_schedule": schedule},
+            global_batch_size=micro_batches,
+            micro_batch_size=1,
+            sequence_length=256,
+        )
+        return make_plan(recipe, 64, machine(device="cuda")).step_seconds
+
+    # Of p ranks and m micro-batches each rank waits for (p - 1) of them: as long as 1/m of its own work.
+    few, many = step("1f1b", 4), step("1f1b", 32)
+    assert few.pp_bubble / few.compute == pytest.approx(1 / 4, rel=0.3)
+    assert many.pp_bubble / many.compute < 0.3 * few.pp_bubble / few.compute
+    assert step("zbv", 4).pp_bubble < few.pp_bubble
+
+
+def test_what_is_divided_unevenly_is_a_warning() -> None:
+    plan = make_plan(recipe_of(MODEL, {"tp": 3}), 512, machine())
+    assert any("cannot divide 4 query heads" in warning for warning in plan.warnings)
+    assert any("cannot divide ffn_hidden_size 160" in warning for warning in plan.warnings)
+    assert any("divided over 3 ranks" in reason for reason in plan.reasons)
+
+
+def test_sharding_that_is_proposed_keeps_the_rest_of_the_layout() -> None:
+    wide = {"hidden_size": 512, "layers": 4, "heads": 8, "ffn_hidden_size": 2048}
+    recipe = recipe_of(wide, {"dp_replicate": 4, "tp": 2, "cp": 2}, global_batch_size=4, sequence_length=64)
+    needed = make_plan(recipe, 2048, machine(device="cuda")).needed_memory_gib
+    plan = make_plan(recipe, 2048, machine(device="cuda", available_bytes=int(needed * GIB * 0.8)))
+    assert any("would fit: layout.dp_shard=2 layout.dp_replicate=2" in warning for warning in plan.warnings)
+
+
+def test_a_plan_of_a_divided_model_reads_as_text() -> None:
+    layout = {"pp": 2, "tp": 2, "cp": 2, "pipeline_schedule": "interleaved_1f1b"}
+    text = str(make_plan(recipe_of(DIVIDED_MODEL, layout, micro_batch_size=1), 512, machine()))
+    for words in (
+        "waiting in the pipeline",
+        "tensor-parallel communication",
+        "interleaved_1f1b takes 4",
+        "by ring",
+    ):
+        assert words in text
