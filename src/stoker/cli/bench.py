@@ -24,8 +24,7 @@ def collectives(
         int | None,
         typer.Option(
             "--ranks",
-            help="Processes to start here; by default one for each accelerator, or for each core up to 8. "
-            "Under torchrun those it started.",
+            help="Processes to start here; by default one for each accelerator, or for each core up to 8.",
             show_default=False,
         ),
     ] = None,
@@ -77,6 +76,5 @@ def collectives(
     if json:
         print_json(measured.model_dump(mode="json"))
         return
-    print_result(table(TIMES, times(measured)))
-    print_result(table(FITS, fits(measured)))
-    print_result(f"{choices(measured)}\nwrote {output}")
+    tables = table(TIMES, times(measured)), table(FITS, fits(measured))
+    print_result("\n".join((*tables, f"{choices(measured)}\nwrote {output}")))
