@@ -54,20 +54,23 @@ def own_part(full: Tensor, held: Held, dims: Collection[int] | None = None) -> T
 def sum_over_parts(values: Sequence[Tensor], held: Sequence[Held], dims: Sequence[Collection[int]]) -> list[Tensor]:
     """Each of `values` summed over the ranks that hold other parts, along its `dims`, of its parameter.
 
-    One collective for each group of ranks, however many values there are. All values have one type.
+    One collective for each group of ranks, however many values there are, and one for each embedding: pipeline
+    stages may hold the same one, and a sum is only rounded alike at the same place of a buffer of the same
+    length. All values have one type.
     """
     summed = [
         torch.zeros_like(value) if _is_repeated(one, along) else value
         for value, one, along in zip(values, held, dims, strict=True)
     ]
-    rounds: list[dict[dist.ProcessGroup, list[int]]] = []
+    rounds: list[dict[tuple[dist.ProcessGroup, int | None], list[int]]] = []
     for place, (one, along) in enumerate(zip(held, dims, strict=True)):
         for number, group in enumerate(_groups(one, along)):
             if number == len(rounds):
                 rounds.append({})
-            rounds[number].setdefault(group, []).append(place)
+            alone = place if one.name == "embedding.weight" else None
+            rounds[number].setdefault((group, alone), []).append(place)
     for groups in rounds:
-        for group, places in groups.items():
+        for (group, _), places in groups.items():
             flat = all_reduce(torch.cat([summed[place].reshape(-1) for place in places]), group)
             parts = torch.split(flat, [values[place].numel() for place in places])
             for place, part in zip(places, parts, strict=True):

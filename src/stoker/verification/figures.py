@@ -26,8 +26,8 @@ BOUNDS: dict[VerifiedPrecision, float] = {"fp64": 1e-12, "fp32": 1e-5}
 """Of the relative error, against one process in the same precision."""
 SIXTEEN_BITS_FLOOR, SIXTEEN_BITS_FACTOR = 1e-3, 2.0
 """In other precisions: so many times the error that one process has against fp64, and never less than this."""
-SMALLEST = 1e-4
-"""Errors are relative to a tensor's norm, or to this share of the norm of all tensors of its kind."""
+SMALLEST, SMALLEST_ROUNDED = 1e-4, 1e-3
+"""Errors are relative to a tensor's norm, or to this share of that of all of its kind; in fp64, elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,12 @@ class Difference:
         return f"{self.kind} {self.name} ({where}, {self.precision}): {self.error:.1e}, bound {self.bound:.1e}"
 
 
-def relative(error: float, size: float, all_of_kind: float) -> float:
+def relative(precision: VerifiedPrecision, error: float, size: float, all_of_kind: float) -> float:
     """`error` relative to `size`, where that is not tiny beside `all_of_kind`."""
     if error == 0.0:
         return 0.0
-    denominator = max(size, SMALLEST * all_of_kind)
+    smallest = SMALLEST if precision == "fp64" else SMALLEST_ROUNDED
+    denominator = max(size, smallest * all_of_kind)
     return error / denominator if denominator > 0 else math.inf
 
 

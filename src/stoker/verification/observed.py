@@ -15,7 +15,7 @@ from stoker.data.feeding import MicroBatch
 from stoker.layout import Layout
 from stoker.parallel import ParallelModel, Settings, World, apply
 from stoker.parallel.placement import Held, local
-from stoker.recipe import Adafactor, AdamW, Muon, Recipe, Training
+from stoker.recipe import Adafactor, AdamW, Lion, Muon, Recipe, Training
 from stoker.training.clock import PhaseClock
 from stoker.training.optimizer import build_optimizer
 from stoker.training.precision import DynamicLossScale
@@ -89,7 +89,7 @@ def lay_out(
     model = apply(subject.build(precision), world, settings)
     observer.parts(0, "initial", _weights(model))
     _disturb(model.held, subject.seed)
-    optimizer = build_optimizer(model.held, _smooth(recipe.training))
+    optimizer = build_optimizer(model.held, _smooth(recipe.training, precision))
     scale = DynamicLossScale(recipe.training.loss_scale) if precision == "fp16" else None
     return Trained(subject, recipe, model, optimizer, scale)
 
@@ -172,9 +172,14 @@ def _disturb(held: Sequence[Held], seed: int) -> None:
             part += whole[tuple(slice(*bounds) for bounds in one.box)].to(part.device, part.dtype)
 
 
-def _smooth(training: Training) -> Training:
-    """Adaptive optimizers divide by what may be all rounding, and then step by a rounding's sign."""
+def _smooth(training: Training, precision: VerifiedPrecision) -> Training:
+    """Adaptive optimizers divide by what may be all rounding, and then step by a rounding's sign.
+
+    Lion always steps by signs, some of which are decided by rounding: outside of fp64, AdamW takes its place.
+    """
     optimizer = training.optimizer
+    if isinstance(optimizer, Lion) and precision != "fp64":
+        optimizer = AdamW(learning_rate=optimizer.learning_rate, weight_decay=optimizer.weight_decay)
     changes: dict[str, float] = {}
     if isinstance(optimizer, AdamW | Muon):
         changes = {"epsilon": max(optimizer.epsilon, _EPSILON)}

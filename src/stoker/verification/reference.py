@@ -63,18 +63,19 @@ class Reference:
         A quantity's bound follows from the largest error of its like in any layer and step: a vector of a few
         elements can come out well by chance.
         """
-        errors = {key: truth.error_of_number(key, number) for key, number in self.numbers.items()}
+        judged = Reference(self.precision, truth.numbers, truth.tensors, truth.sizes)
+        errors = {key: judged.error_of_number(key, number) for key, number in self.numbers.items()}
         for key, tensor in self.tensors.items():
-            errors[key] = truth.error_of(key, norm(tensor - truth.tensors[key]))
+            errors[key] = judged.error_of(key, norm(tensor - truth.tensors[key]))
         largest: dict[tuple[str, str], float] = {}
         for (_, kind, name), error in errors.items():
             like = (kind, _PLACE.sub("*", name))
             largest[like] = max(largest.get(like, 0.0), error)
-        bounds = {
+        judged.bounds = {
             (step, kind, name): bound_of(self.precision, largest[kind, _PLACE.sub("*", name)])
             for step, kind, name in errors
         }
-        return Reference(self.precision, truth.numbers, truth.tensors, truth.sizes, bounds)
+        return judged
 
     def choose(self, where: str, rows: Tensor, chosen: Tensor) -> None:
         """Keep which experts a router chose for the tokens of some sequences."""
@@ -86,13 +87,13 @@ class Reference:
     def error_of(self, key: Key, distance: float) -> float:
         """The relative error of a tensor, or of a part of one, that is `distance` away."""
         step, kind, name = key
-        return relative(distance, self.sizes[key], self.sizes[step, kind, family(kind, name)])
+        return relative(self.precision, distance, self.sizes[key], self.sizes[step, kind, family(kind, name)])
 
     def error_of_number(self, key: Key, number: float) -> float:
         """The relative error of a figure."""
         step, kind, _ = key
         everything = self.numbers.get((step, kind, "global norm"), 1.0)
-        return relative(abs(number - self.numbers[key]), abs(self.numbers[key]), everything)
+        return relative(self.precision, abs(number - self.numbers[key]), abs(self.numbers[key]), everything)
 
     def bound(self, key: Key) -> float:
         """Of the relative error."""

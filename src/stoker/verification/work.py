@@ -35,8 +35,8 @@ Plant = (
 """A function of a module, perhaps with its arguments, that puts something in place for as long as it is entered."""
 _LEAST = 5e-324
 """The bound of what must be the same to the bit."""
-_SETTLED: dict[VerifiedPrecision, float] = {"fp64": 1e-9, "fp32": 1e-5}
-"""A gradient whose norm is a smaller share of the global norm is all rounding, in a reference of this precision."""
+_SETTLED = 1e-9
+"""A gradient whose norm is a smaller share of the global norm is all rounding."""
 
 
 @dataclass(frozen=True)
@@ -273,11 +273,11 @@ def _reference(path: Path) -> Reference:
 
 def _unsettled(subject: Subject, reference: Reference) -> frozenset[str]:
     """Lion steps by signs alone; those of a gradient that is all rounding are nobody's."""
-    if not isinstance(subject.training.optimizer, Lion):
+    if reference.precision != "fp64" or not isinstance(subject.training.optimizer, Lion):
         return frozenset()
-    sizes, settled = reference.sizes, _SETTLED.get(reference.precision, _SETTLED["fp64"])
+    sizes = reference.sizes
     return frozenset(
         name
         for step, kind, name in reference.tensors
-        if kind == "gradient" and sizes[step, kind, name] <= settled * sizes[step, kind, ""]
+        if kind == "gradient" and sizes[step, kind, name] <= _SETTLED * sizes[step, kind, ""]
     )
