@@ -37,8 +37,8 @@ def test_draws_are_different_possible_and_the_same_again() -> None:
 
 
 def test_a_layout_is_written_as_names_and_values() -> None:
-    assert parse("tp=2, pp=2,pipeline_schedule=zbv,expert_tp=false") == Layout(
-        tp=2, pp=2, pipeline_schedule="zbv", expert_tp=False
+    assert parse("tp=2, pp=2,pipeline_schedule=zbv,expert_tp=false,zero_stage=1") == Layout(
+        tp=2, pp=2, pipeline_schedule="zbv", expert_tp=False, zero_stage=1
     )
     for text, told in (("tp", "expected NAME=VALUE"), ("tq=2", "got 'tq=2'"), ("tp=0", "tp: "), ("tp=two", "tp: ")):
         with pytest.raises(BadInput, match=told):

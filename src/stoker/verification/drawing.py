@@ -115,13 +115,14 @@ def _variants(sizes: dict[str, int], experts: bool) -> Iterator[Layout]:
 
 def parse(text: str) -> Layout:
     """The layout that `tp=2,pp=2,pipeline_schedule=zbv` describes. Raises `BadInput` when it describes none."""
-    given: dict[str, str] = {}
+    given: dict[str, str | int] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals or name.strip() not in Layout.model_fields:
             known = ", ".join(Layout.model_fields)
             raise BadInput(f"--layout {text}: expected NAME=VALUE of {known}; got {part!r}")
-        given[name.strip()] = value.strip()
+        value = value.strip()
+        given[name.strip()] = int(value) if value.isdecimal() else value
     try:
         return Layout.model_validate(given)
     except ValidationError as error:
