@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, load
 from stoker.console import print_json, print_result, progress_for, table
 from stoker.errors import EXIT_FAILED, BadInput
+
+if TYPE_CHECKING:
+    from stoker.layout import Layout
+    from stoker.verification import Result, Subject, VerifiedPrecision
 
 
 def verify(
@@ -50,26 +55,11 @@ def verify(
     Example: `stoker verify recipe.yaml --draw 24 --ranks 8`
     """
     given = load(recipe, overrides).recipe
-    from typing import get_args
-
-    from stoker.verification import VerifiedPrecision, shrinking, subject_of
-    from stoker.verification import table as tables
+    from stoker.verification import shrinking, subject_of
     from stoker.verification import verify as verify_layouts
-    from stoker.verification.drawing import draw as draw_layouts
-    from stoker.verification.drawing import parse
 
-    named = given.training.precision if precision is None else precision
-    wanted: VerifiedPrecision | None = next((one for one in get_args(VerifiedPrecision) if one == named), None)
-    if wanted is None:
-        raise BadInput(f"--precision: expected one of {', '.join(get_args(VerifiedPrecision))}, got {named!r}")
-    subject = subject_of(given)
-    layouts = [parse(one) for one in layout or ()]
-    if not layouts and not draw:
-        layouts = [given.layout]
-    for one in layouts:
-        subject.require_possible(one)
-    if draw:
-        layouts += [one for one in draw_layouts(subject, draw, ranks, seed) if one not in layouts]
+    wanted, subject = _precision(precision or given.training.precision), subject_of(given)
+    layouts = _layouts(subject, given.layout, layout or (), draw, ranks, seed)
     if not full:
         subject = shrinking.smaller(subject, layouts)
     progress = progress_for(json)
@@ -78,12 +68,40 @@ def verify(
     results = verify_layouts(
         subject, layouts, steps=steps, precision=wanted, progress=progress, timeout_seconds=timeout
     )
+    _show(results, subject, {"recipe": str(recipe), "smaller": subject.smaller, "steps": steps}, json, markdown)
+    if not all(result.agrees for result in results):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show(results: list[Result], subject: Subject, about: dict[str, object], json: bool, markdown: bool) -> None:
+    from stoker.verification import table as tables
+
     if json:
-        found = [tables.as_json(result) for result in results]
-        print_json({"recipe": str(recipe), "smaller": subject.smaller, "steps": steps, "results": found})
+        print_json({**about, "results": [tables.as_json(result) for result in results]})
     elif markdown:
         print_result(tables.markdown(tables.MARKDOWN_HEADERS, tables.markdown_rows(subject.name, results)))
     else:
         print_result(table(tables.HEADERS, tables.rows(results)) + tables.verdict(results))
-    if not all(result.agrees for result in results):
-        raise typer.Exit(EXIT_FAILED)
+
+
+def _precision(named: str) -> VerifiedPrecision:
+    from stoker.verification import VerifiedPrecision
+
+    wanted: VerifiedPrecision | None = next((one for one in get_args(VerifiedPrecision) if one == named), None)
+    if wanted is None:
+        raise BadInput(f"--precision: expected one of {', '.join(get_args(VerifiedPrecision))}, got {named!r}")
+    return wanted
+
+
+def _layouts(subject: Subject, own: Layout, named: Sequence[str], draw: int, ranks: int, seed: int) -> list[Layout]:
+    """Those that are named, or else the recipe's own, and those that are drawn."""
+    from stoker.verification import drawing
+
+    layouts = [drawing.parse(one) for one in named]
+    if not layouts and not draw:
+        layouts = [own]
+    for one in layouts:
+        subject.require_possible(one)
+    if draw:
+        layouts += [one for one in drawing.draw(subject, draw, ranks, seed) if one not in layouts]
+    return layouts

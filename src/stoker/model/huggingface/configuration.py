@@ -91,28 +91,9 @@ def _own(architecture: Architecture, config: Model, sequence_length: int) -> dic
         case "llama" | "arcee":
             return {"attention_bias": biased, "mlp_bias": config.ffn_bias}
         case "mixtral":
-            assert config.moe is not None
-            experts = {
-                "num_local_experts": config.moe.experts,
-                "num_experts_per_tok": config.moe.experts_per_token,
-                "intermediate_size": config.expert_width,
-                "router_aux_loss_coef": config.moe.auxiliary_loss,
-                "router_jitter_noise": 0.0,
-            }
-            return {"sliding_window": config.sliding_window, **experts}
+            return {"sliding_window": config.sliding_window, **_mixtral(config)}
         case "qwen3_moe":
-            assert config.moe is not None
-            return {
-                "attention_bias": biased,
-                "use_sliding_window": False,
-                "num_experts": config.moe.experts,
-                "num_experts_per_tok": config.moe.experts_per_token,
-                "moe_intermediate_size": config.expert_width,
-                "norm_topk_prob": config.moe.normalise_weights,
-                "decoder_sparse_step": 1,
-                "mlp_only_layers": list(range(config.moe.first_dense_layers)),
-                "router_aux_loss_coef": config.moe.auxiliary_loss,
-            }
+            return {"attention_bias": biased, **_qwen3_moe(config)}
         case "deepseek_v3":
             return _deepseek_v3(config)
         case "mistral":
@@ -157,6 +138,31 @@ def _own(architecture: Architecture, config: Model, sequence_length: int) -> dic
                 "hidden_dropout": 0.0,
             }
     raise ValueError(f"no configuration is known for {architecture.model_type}")
+
+
+def _mixtral(config: Model) -> dict[str, Any]:
+    assert config.moe is not None
+    return {
+        "num_local_experts": config.moe.experts,
+        "num_experts_per_tok": config.moe.experts_per_token,
+        "intermediate_size": config.expert_width,
+        "router_aux_loss_coef": config.moe.auxiliary_loss,
+        "router_jitter_noise": 0.0,
+    }
+
+
+def _qwen3_moe(config: Model) -> dict[str, Any]:
+    assert config.moe is not None
+    return {
+        "use_sliding_window": False,
+        "num_experts": config.moe.experts,
+        "num_experts_per_tok": config.moe.experts_per_token,
+        "moe_intermediate_size": config.expert_width,
+        "norm_topk_prob": config.moe.normalise_weights,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": list(range(config.moe.first_dense_layers)),
+        "router_aux_loss_coef": config.moe.auxiliary_loss,
+    }
 
 
 def _windows(config: Model) -> dict[str, Any]:
