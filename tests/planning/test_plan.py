@@ -214,7 +214,7 @@ EXPERTS = {"moe": {"experts": 8, "experts_per_token": 2, "expert_ffn_hidden_size
         ({"tp": 2, "ep": 2, "expert_tp": False}, {"tp", "ep"}),
         ({"pp": 2, "tp": 2, "dp_shard": 2, "cp": 2}, {"tp", "cp", "dp", "pp_bubble"}),
     ],
-    ids=str,
+    ids=lambda value: ",".join(sorted(value)),
 )
 def test_a_step_has_the_parts_that_its_layout_waits_for(layout: dict[str, Any], waits_for: set[str]) -> None:
     model = {**DIVIDED_MODEL, **(EXPERTS if "ep" in layout else {})}
