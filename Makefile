@@ -28,8 +28,9 @@ test: lint
 test-fast: lint
 	$(PYTEST) -m "not slow"
 
-verify: $(VENV)/quickstart.installed
+verify: $(VENV)/test.installed
 	$(BIN)/python benchmarks/verified_layouts.py
+	$(PYTEST) -m thorough
 
 lint: $(VENV)/test.installed
 	$(BIN)/ruff check .

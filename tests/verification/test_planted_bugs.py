@@ -63,6 +63,7 @@ def test_a_sample_is_caught_and_named() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 def test_every_planted_bug_changes_what_is_trained() -> None:
     trained = [one for one in BUGS if not any("checkpoint" in change.target for change in one.changes)]
