@@ -144,7 +144,7 @@ def test_verifying_names_a_file_whose_content_has_changed(corpus: Corpus, file: 
 def test_document_lengths_that_do_not_add_up_are_noticed_on_reading(corpus: Corpus, row: tuple[int, int]) -> None:
     np.array([row], "<i8").tofile(corpus.folder / "tokens/a/train-00002.documents")
     store = Corpus.open(corpus.folder).store("a", "train")
-    with pytest.raises(DamagedCorpus, match="expected 1 documents of 3 tokens"):
+    with pytest.raises(DamagedCorpus, match="expected 1 document of 3 tokens"):
         store.document_lengths  # noqa: B018
 
 
