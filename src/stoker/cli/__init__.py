@@ -11,7 +11,8 @@ from collections.abc import Callable
 from stoker.cli.application import application, main
 from stoker.cli.bench import verbs as bench_verbs
 from stoker.cli.data import verbs as data_verbs
-from stoker.cli.job import plan, prepare, run, train
+from stoker.cli.job import prepare, run, train
+from stoker.cli.plan import verbs as plan_verbs
 from stoker.cli.recipe import verbs as recipe_verbs
 from stoker.cli.runs import evaluate, export, report
 from stoker.cli.verify import verify
@@ -24,7 +25,6 @@ if "OMP_WAIT_POLICY" not in os.environ:
 _VERBS: dict[str, Callable[..., None]] = {
     "run": run,
     "prepare": prepare,
-    "plan": plan,
     "verify": verify,
     "train": train,
     "eval": evaluate,
@@ -34,6 +34,7 @@ _VERBS: dict[str, Callable[..., None]] = {
 
 for name, verb in _VERBS.items():
     application.command(name)(verb)
+application.add_typer(plan_verbs, name="plan")
 application.add_typer(recipe_verbs, name="recipe")
 application.add_typer(data_verbs, name="data")
 application.add_typer(bench_verbs, name="bench")

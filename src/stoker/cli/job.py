@@ -1,4 +1,4 @@
-"""The verbs that take a recipe: `run`, `prepare`, `plan`, `train`. The recipe is judged before torch is loaded."""
+"""The verbs that take a recipe: `run`, `prepare`, `train`. The recipe is judged before torch is loaded."""
 
 from __future__ import annotations
 
@@ -35,18 +35,6 @@ def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = Fals
         print_json({"folder": str(corpus.folder), **corpus.manifest})
     else:
         print_result(corpus_table(corpus))
-
-
-def plan(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False) -> None:
-    """Predict memory and time of a run on this machine before it is started.
-
-    Example: `stoker plan recipe.yaml training.global_batch_size=64`
-    """
-    loaded = load(recipe, overrides)
-    from stoker.main_job import plan_before_training
-
-    outcome = plan_before_training(loaded, progress_for(json))
-    print_json(outcome.model_dump(mode="json")) if json else print_result(str(outcome))
 
 
 def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, json: AsJson = False) -> None:

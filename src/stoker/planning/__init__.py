@@ -1,6 +1,7 @@
 """What a run will need and take on a machine, predicted before it starts; no processes, no communication."""
 
-from stoker.planning.machine import Accelerator, Hardware, Machine, accelerators, look_at_machine, measure_machine
+from stoker.planning.cluster.accelerators import Accelerator, accelerators
+from stoker.planning.machine import Hardware, Machine, look_at_machine, measure_machine
 from stoker.planning.plan import PeakMemory, Plan, StepSeconds, make_plan, require_fits
 
 __all__ = [

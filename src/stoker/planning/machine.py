@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import platform
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -13,33 +11,11 @@ import psutil
 import torch
 from pydantic import BaseModel, ConfigDict
 
+from stoker.planning.cluster.accelerators import Accelerator, accelerators
 from stoker.planning.rates import Rates, Work, measure_rates
 from stoker.recipe import Recipe
 
 _DEFAULT_VOCABULARY = 8192
-
-
-class Accelerator(BaseModel):
-    """Published figures of one accelerator; None where the source gives none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    device_name: str
-    """As the driver reports it."""
-    bf16_tflops: float | None
-    """Dense matrix products, 10^12 floating-point operations a second."""
-    fp16_tflops: float | None
-    memory_gb: float | None
-    memory_gbps: float | None
-    """10^9 bytes a second."""
-    link_gbps_per_direction: float | None
-    """To the other accelerators of the machine, 10^9 bytes a second."""
-    source: str
-
-    def peak_flops_per_second(self, precision: str) -> float | None:
-        """The published peak for the type that `precision` computes in; None where there is none."""
-        tflops = {"bf16": self.bf16_tflops, "pure_bf16": self.bf16_tflops, "fp16": self.fp16_tflops}.get(precision)
-        return None if tflops is None else tflops * 1e12
 
 
 class Hardware(BaseModel):
@@ -79,14 +55,6 @@ class Machine(Hardware):
         if self.device == "cpu":
             return self.rates.matmul_flops_per_second
         return None if self.accelerator is None else self.accelerator.peak_flops_per_second(precision)
-
-
-def accelerators() -> dict[str, Accelerator]:
-    """The table of published figures, by device name in lower case."""
-    text = files("stoker.planning").joinpath("accelerators.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(text.splitlines())
-    entries = [Accelerator.model_validate({name: value or None for name, value in row.items()}) for row in rows]
-    return {entry.device_name.casefold(): entry for entry in entries}
 
 
 def look_at_machine(recipe: Recipe | None = None) -> Hardware:

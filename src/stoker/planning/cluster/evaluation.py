@@ -1,0 +1,291 @@
+"""`stoker plan evaluate`: predictions held against measurements, source by source."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from stoker.durable_files import write_text
+from stoker.planning.cluster.measurements import Measurement
+from stoker.planning.cluster.parameters import Parameters
+from stoker.planning.cluster.prediction import Prediction, predict
+from stoker.planning.cluster.ranking import Ranking, ranking
+from stoker.planning.cluster.rows import CannotBeModelled, Case, case_of
+from stoker.progress import Progress
+
+_FEWEST_LAYOUTS = 3
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A measurement and its prediction, or why there is none."""
+
+    measurement: Measurement
+    case: Case | None
+    prediction: Prediction | None
+    reason: str = ""
+
+    @property
+    def time_error(self) -> float | None:
+        """Predicted over measured, less 1."""
+        measured = self.measurement.step_seconds
+        return None if self.prediction is None or measured is None else self.prediction.seconds.total / measured - 1
+
+    @property
+    def predicted_gib(self) -> float | None:
+        """As the source measured: by the allocator, or as the device shows it."""
+        if self.prediction is None or self.case is None:
+            return None
+        memory = self.prediction.memory
+        return (memory.allocated if self.case.allocated_memory else memory.total) / _GIB
+
+    @property
+    def memory_error(self) -> float | None:
+        """Predicted over measured, less 1."""
+        measured = self.measurement.memory_gib
+        return None if self.prediction is None or measured is None else (self.predicted_gib or 0.0) / measured - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Absolute errors of one source, as shares of what was measured."""
+
+    rows: int
+    mean: float
+    median: float
+    bias: float
+    """Mean with sign: above 0 the prediction is too long or too large."""
+
+
+def errors_of(values: Sequence[float]) -> Errors | None:
+    """None of nothing."""
+    if not values:
+        return None
+    absolute = [abs(value) for value in values]
+    return Errors(len(values), statistics.fmean(absolute), statistics.median(absolute), statistics.fmean(values))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceResult:
+    """How well one source was predicted."""
+
+    source: str
+    rows: int
+    unmodelled: int
+    time: Errors | None
+    memory: Errors | None
+    spearman: float | None
+    regret: float | None
+    left_out_time: Errors | None = None
+    """With parameters fitted without this source."""
+    left_out_memory: Errors | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """All sources together."""
+
+    sources: tuple[SourceResult, ...]
+    rankings: tuple[Ranking, ...]
+    reasons: dict[str, int]
+    judged: tuple[Judged, ...]
+
+    def macro(self, pick: Callable[[SourceResult], float | None]) -> float | None:
+        """Mean over the sources that have the figure."""
+        found = [value for value in map(pick, self.sources) if value is not None]
+        return statistics.fmean(found) if found else None
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines; errors as shares."""
+        return {
+            "rows": len(self.judged),
+            "modelled": sum(one.prediction is not None for one in self.judged),
+            "macro": {name: self.macro(pick) for name, pick in _MACRO.items()},
+            "sources": [asdict(one) for one in self.sources],
+            "rankings": [asdict(one) for one in self.rankings],
+            "not_modelled": self.reasons,
+        }
+
+    def as_text(self) -> str:
+        """For people; errors in percent."""
+        from stoker.planning.cluster.evaluation_text import evaluation_text
+
+        return evaluation_text(self)
+
+    def write(self, path: Path) -> None:
+        """One line a row: what was measured and predicted by part, or the reason why not."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        writer.writerows(map(_line, self.judged))
+        write_text(path, text.getvalue())
+
+
+_MACRO: dict[str, Callable[[SourceResult], float | None]] = {
+    "time_mean": lambda one: one.time.mean if one.time else None,
+    "time_median": lambda one: one.time.median if one.time else None,
+    "memory_mean": lambda one: one.memory.mean if one.memory else None,
+    "memory_median": lambda one: one.memory.median if one.memory else None,
+    "spearman": lambda one: one.spearman,
+    "regret": lambda one: one.regret,
+    "left_out_time_mean": lambda one: one.left_out_time.mean if one.left_out_time else None,
+    "left_out_memory_mean": lambda one: one.left_out_memory.mean if one.left_out_memory else None,
+}
+
+
+def judge(measurements: Iterable[Measurement], parameters: Parameters | None = None) -> list[Judged]:
+    """Predict each measurement that can be modelled."""
+    found = []
+    for measurement in measurements:
+        try:
+            case = case_of(measurement.fields)
+        except CannotBeModelled as problem:
+            found.append(Judged(measurement, None, None, str(problem)))
+            continue
+        prediction = predict(case.workload, case.cluster, case.software, parameters)
+        found.append(Judged(measurement, case, prediction))
+    return found
+
+
+def evaluate(measurements: Sequence[Measurement], leave_one_out: bool, progress: Progress) -> Evaluation:
+    """Hold the shipped parameters, and with `leave_one_out` those fitted without each source, against measurements."""
+    judged = judge(measurements)
+    left_out: dict[str, tuple[Errors | None, Errors | None]] = {}
+    if leave_one_out:
+        from stoker.planning.cluster.fitting import fitted_without
+
+        names = sorted({one.measurement.source for one in judged if one.prediction is not None})
+        with progress.task("fit without each source", len(names), "sources") as task:
+            for name in names:
+                task.describe(name)
+                values = fitted_without(judged, name)
+                again = judge([one.measurement for one in judged if one.measurement.source == name], values)
+                left_out[name] = _time_and_memory(again)
+                task.advance()
+    rankings = tuple(_rankings(judged))
+    by_source: dict[str, list[Judged]] = defaultdict(list)
+    for one in judged:
+        by_source[one.measurement.source].append(one)
+    sources = tuple(
+        _result(name, rows, [one for one in rankings if one.source == name], left_out.get(name, (None, None)))
+        for name, rows in by_source.items()
+    )
+    reasons = Counter(one.reason for one in judged if one.reason)
+    return Evaluation(sources, rankings, dict(reasons.most_common()), tuple(judged))
+
+
+def _time_and_memory(rows: Sequence[Judged]) -> tuple[Errors | None, Errors | None]:
+    times = [one.time_error for one in rows]
+    memories = [one.memory_error for one in rows]
+    return (
+        errors_of([value for value in times if value is not None]),
+        errors_of([value for value in memories if value is not None]),
+    )
+
+
+def _result(
+    name: str, rows: list[Judged], rankings: list[Ranking], left_out: tuple[Errors | None, Errors | None]
+) -> SourceResult:
+    time, memory = _time_and_memory(rows)
+    return SourceResult(
+        source=name,
+        rows=len(rows),
+        unmodelled=sum(one.prediction is None for one in rows),
+        time=time,
+        memory=memory,
+        spearman=statistics.fmean(one.spearman for one in rankings) if rankings else None,
+        regret=statistics.fmean(one.regret for one in rankings) if rankings else None,
+        left_out_time=left_out[0],
+        left_out_memory=left_out[1],
+    )
+
+
+_SAME = ("source", "model_name", "layers", "hidden", "heads", "seq_len", "gpu", "gpus_total", "precision")
+
+
+def _rankings(judged: Sequence[Judged]) -> Iterable[Ranking]:
+    """Where a source measured at least three layouts of one model on as many accelerators of one kind."""
+    groups: dict[tuple[str, ...], list[Judged]] = defaultdict(list)
+    for one in judged:
+        if one.time_error is not None:
+            groups[tuple(one.measurement.fields[name] for name in _SAME)].append(one)
+    for key, rows in groups.items():
+        layouts = {_layout(one) for one in rows}
+        if len(layouts) < _FEWEST_LAYOUTS:
+            continue
+        measured, predicted = [], []
+        for one in rows:
+            assert one.prediction is not None
+            batch = float(one.measurement.fields["global_batch_seqs"])
+            measured.append((one.measurement.step_seconds or 0.0) / batch)
+            predicted.append(one.prediction.seconds.total / batch)
+        yield ranking(key[0], " ".join(filter(None, key[1:])), measured, predicted)
+
+
+_OF_LAYOUT = ("tp", "sp", "pp", "vpp", "cp", "ep", "dp_kind", "dp", "micro_batch", "recompute")
+
+
+def _layout(one: Judged) -> tuple[str, ...]:
+    return tuple(one.measurement.fields[name] for name in _OF_LAYOUT)
+
+
+_PARTS = (
+    "matmul",
+    "attention",
+    "pointwise",
+    "launch",
+    "tp",
+    "cp",
+    "ep",
+    "dp",
+    "pp_bubble",
+    "pp_transfer",
+    "optimizer",
+    "recompute",
+    "offload",
+    "data",
+    "straggler",
+)
+_COLUMNS = (
+    "id",
+    "source",
+    "measured_step_s",
+    "predicted_step_s",
+    "time_error",
+    "measured_mem_gib",
+    "predicted_mem_gib",
+    "memory_error",
+    *(f"{name}_s" for name in _PARTS),
+    "assumptions",
+    "not_modelled",
+)
+
+
+def _line(one: Judged) -> list[object]:
+    prediction = one.prediction
+    assumptions = "; ".join(one.case.assumptions) if one.case else ""
+    parts = [f"{getattr(prediction.seconds, name):.6g}" if prediction else "" for name in _PARTS]
+    return [
+        one.measurement.fields["id"],
+        one.measurement.source,
+        _text(one.measurement.step_seconds),
+        _text(prediction.seconds.total if prediction else None),
+        _text(one.time_error),
+        _text(one.measurement.memory_gib),
+        _text(one.predicted_gib),
+        _text(one.memory_error),
+        *parts,
+        assumptions,
+        one.reason,
+    ]
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

@@ -1,0 +1,134 @@
+"""How many bytes the accelerator that holds most needs, by category."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stoker.planning.cluster.parameters import Parameters
+from stoker.planning.cluster.sizes import StageSizes
+from stoker.planning.cluster.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBytes:
+    """Of one accelerator at its highest moment."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    buffers: float
+    """Gathered parameters, logits, what one layer needs for a moment."""
+    framework: float
+    """Context of the driver, communicators, and what an allocator cannot use between its blocks."""
+
+    @property
+    def allocated(self) -> float:
+        """What the framework's own allocator says was used at most."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
+
+    @property
+    def total(self) -> float:
+        """What the device shows as used."""
+        return self.allocated + self.framework
+
+
+def kept_per_token(workload: Workload, experts: bool) -> float:
+    """Bytes that one layer keeps for backward of each token of a micro-batch on one rank.
+
+    Korthikanti et al. 2022 (arXiv:2205.05198, eq. 1-4): 34 h + 5 a s for GPT with dropout and unfused
+    attention, of which what is beside the sharded matrices is divided over `tp` with sequence parallelism only.
+    """
+    a, p = workload.architecture, workload.parallelism
+    stream = 1 / p.tp if p.sequence_parallel else 1.0
+    operand = 1.0 if workload.precision in ("fp8", "fp4") else 2.0
+    h = a.hidden_size
+    kept = stream * h * (4 + 2 * operand + (2 if a.dropout else 0))
+    heads = a.heads / p.tp
+    if a.latent is None:
+        kept += 2 * (heads + 2 * max(a.kv_heads / p.tp, 1.0)) * a.size_of_head
+    else:
+        kept += 2 * (a.latent.query_rank + a.latent.kv_rank + a.latent.rope_head_size)
+        kept += (
+            0 if "latent" in workload.recompute.operations else 2 * heads * (2 * a.size_of_head + a.size_of_value)
+        )
+    kept += 2 * heads * a.size_of_value + 4 * heads
+    if workload.attention_kernel == "unfused" and "attention" not in workload.recompute.operations:
+        kept += (5 if a.dropout else 2) * heads * workload.sequence_length
+    if not experts or a.experts is None:
+        return kept + _inner(a.ffn_hidden_size / p.tp, workload)
+    moe = a.experts
+    divided = p.tp if p.expert_tp == 1 else 1
+    rows = moe.per_token * moe.imbalance / divided
+    if "experts" not in workload.recompute.operations:
+        kept += rows * (2 * h + _inner(moe.ffn_hidden_size / p.expert_tp, workload))
+    kept += 8 * moe.count / divided
+    return kept + _inner(moe.shared_ffn_hidden_size / p.tp, workload)
+
+
+def _inner(width: float, workload: Workload) -> float:
+    operand = 1.0 if workload.precision in ("fp8", "fp4") else 2.0
+    before = (4 if workload.architecture.gated else 2) * width
+    return before if "activation" in workload.recompute.operations else before + operand * width
+
+
+def passes_in_flight(workload: Workload) -> float:
+    """Micro-batches whose activations the first rank holds, in units of all its layers."""
+    p, count = workload.parallelism, workload.micro_batches
+    if p.pp == 1:
+        return 1.0
+    if p.schedule == "gpipe":
+        return float(count)
+    if p.schedule in ("zbv", "dualpipe_v"):
+        return min(count, p.pp + (0.5 if p.schedule == "dualpipe_v" else 0.0))
+    if p.schedule == "zb_h2":
+        return min(count, 2.0 * p.pp - 1)
+    v = p.stages_per_rank
+    if v == 1:
+        return float(min(count, p.pp))
+    return min(float(count), p.pp * (1 + (p.pp - 1) / (p.pp * v)))
+
+
+def memory_bytes(workload: Workload, sizes: StageSizes, values: Parameters) -> MemoryBytes:
+    """Of the rank that holds most: the first of a pipeline, which has most passes in flight."""
+    a, p = workload.architecture, workload.parallelism
+    shards = p.dp_shard * p.cp
+    dense = sizes.dense_parameters + sizes.embedding_parameters
+    expert_ranks = max(1, p.world_size // p.pp // p.ep // p.expert_tp)
+    expert_shards = min(expert_ranks, max(1, shards * p.tp // (p.ep * p.expert_tp))) if p.dp_shard > 1 else 1
+
+    def held(stage: int) -> float:
+        if p.zero_stage < stage:
+            return dense + sizes.expert_parameters
+        return dense / shards + sizes.expert_parameters / expert_shards
+
+    tokens = workload.micro_batch_size * workload.sequence_length / p.cp
+    stream = tokens / p.tp if p.sequence_parallel else tokens
+    plain = tokens * kept_per_token(workload, experts=False)
+    sparse = tokens * kept_per_token(workload, experts=True) if sizes.expert_layers else 0.0
+    layer_input = stream * a.hidden_size * 2
+    again = workload.recompute.layers
+    each = again * layer_input + (1 - again) * plain
+    each_sparse = again * layer_input + (1 - again) * sparse
+    flying = passes_in_flight(workload)
+    whole = (sizes.layers - sizes.expert_layers) * each + sizes.expert_layers * each_sparse
+    activations = flying * whole * (1 - workload.offload.activations)
+    working = max(plain, sparse) if again > 0 else 0.0
+    buffers = max(working, _logits(workload, tokens)) + 2 * layer_input
+    if p.zero_stage == 3 and shards > 1:
+        layer = (sizes.dense_parameters + sizes.expert_parameters) / sizes.layers
+        buffers += 2 * layer * workload.parameter_bytes + sizes.embedding_parameters * workload.parameter_bytes
+        buffers += layer * workload.gradient_bytes
+    parameters = held(3) * (4.0 if p.zero_stage == 3 else workload.parameter_bytes)
+    gradients = held(2) * workload.gradient_bytes
+    optimizer = (
+        held(1) * (8.0 if p.zero_stage == 3 else workload.optimizer_bytes) * (1 - workload.offload.optimizer)
+    )
+    allocated = parameters + gradients + optimizer + activations + buffers
+    framework = values["context_bytes"] + values["fragmentation"] * allocated
+    return MemoryBytes(parameters, gradients, optimizer, activations, buffers, framework)
+
+
+def _logits(workload: Workload, tokens: float) -> float:
+    a, p = workload.architecture, workload.parallelism
+    return tokens * a.vocabulary_size / p.tp * (4 + 2)
