@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -107,14 +107,14 @@ def inputs() -> Inputs:
     )
 
 
-def laid_out(case: str, world: World, dtype: torch.dtype, compile_blocks: bool) -> ParallelModel:
+def laid_out(case: str, world: World, dtype: torch.dtype, settings: Settings) -> ParallelModel:
     with torch.device("meta"):
         plain = Decoder(config_of(case), VOCABULARY, LENGTH + 2).to(dtype)
-    return apply(plain, world, Settings(seed=3, compile_blocks=compile_blocks))
+    return apply(plain, world, replace(settings, seed=3))
 
 
-def step(case: str, world: World, dtype: torch.dtype = torch.float64, compile_blocks: bool = False) -> Outcome:
-    model = laid_out(case, world, dtype, compile_blocks)
+def step(case: str, world: World, dtype: torch.dtype = torch.float64, settings: Settings | None = None) -> Outcome:
+    model = laid_out(case, world, dtype, settings or Settings())
     model.train()
     whole, ranks = inputs(), world.layout.data_parallel_size
     share = SEQUENCES // ranks

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from stoker.layout import Layout
-from stoker.parallel import join_world
+from stoker.parallel import Settings, join_world
 from tests.distributed import run_ranks
 from tests.parallel import parity
 
 
-def _traced_only(block: nn.Module) -> None:
+def _traced_only(block: nn.Module, share: float) -> None:
     """Traced, made functional and differentiated as for the compiler, then run by torch's own kernels."""
     block.compile(dynamic=False, backend="aot_eager")
 
@@ -28,7 +28,9 @@ def _both(rank: int, ranks: int, store: Any, layout: Layout, case: str, whole: b
     if not whole:
         sys.modules["stoker.parallel.apply"].compile_block = _traced_only  # type: ignore[attr-defined]
     with join_world(layout, rank, parity.CPU, store, 250) as world:
-        return [parity.step(case, world, torch.float32, compile_blocks=compiled) for compiled in (False, True)]
+        return [
+            parity.step(case, world, torch.float32, Settings(compile_blocks=compiled)) for compiled in (False, True)
+        ]
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch._functorch import config as functorch_config
 from torch.distributed.tensor import DTensor
-from torch.profiler import ProfilerActivity, profile
 
 from stoker.layout import Layout
 from stoker.model import Block, Decoder, initialise
@@ -26,6 +25,7 @@ from stoker.recipe import Recipe
 from stoker.training.optimizer import build_optimizer
 from stoker.training.precision import autocast, parameter_dtype
 from tests.distributed import run_ranks
+from tests.planning.live_bytes import peak_bytes
 
 CPU = torch.device("cpu")
 OPTIMIZERS = ["adamw", "muon", "adafactor", "lion"]
@@ -78,20 +78,6 @@ def drawn_recipe(seed: int) -> tuple[Recipe, int]:
         "document_mask": draw.random() < 0.5,
     }
     return recipe_of(model, **training), draw.choice([128, 512, 3000])
-
-
-def peak_bytes(function: Any) -> int:
-    """Most bytes that `function` holds at once beyond what it found, by every allocation torch makes."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as recorded:
-        function()
-    assert recorded.profiler is not None
-    events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
-    assert events, "the profiler recorded no allocation"
-    held = highest = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        held += event.nbytes()
-        highest = max(highest, held)
-    return highest
 
 
 def forward_and_backward(recipe: Recipe, vocabulary_size: int) -> int:

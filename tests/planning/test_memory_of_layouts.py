@@ -14,7 +14,8 @@ from stoker.planning.parts import parts_of_rank, ranks_that_differ
 from stoker.recipe import Recipe
 from stoker.training.precision import autocast, parameter_dtype, reduction_dtype
 from tests.distributed import run_ranks
-from tests.planning.test_memory import CPU, held_on_rank, peak_bytes, recipe_of
+from tests.planning.live_bytes import peak_bytes
+from tests.planning.test_memory import CPU, held_on_rank, recipe_of
 
 SMALL = {"hidden_size": 24, "layers": 4, "heads": 6, "kv_heads": 2, "ffn_hidden_size": 37}
 DIVIDED_MODELS: dict[str, dict[str, Any]] = {

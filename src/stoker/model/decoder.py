@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ class Shared(NamedTuple):
     """What the routers of experts share and remember."""
 
 
-_NOTHING_SHARED, _NO_DRAWS = Shared(), LayerDraws()
+_NOTHING_SHARED, NO_DRAWS = Shared(), LayerDraws()
 
 
 class Block(nn.Module):
@@ -60,7 +61,7 @@ class Block(nn.Module):
         self.feed_forward_output_norm = norm(after)
         self.dropout = config.dropout
 
-    def forward(self, x_BLD: Tensor, shared: Shared = _NOTHING_SHARED, draws: LayerDraws = _NO_DRAWS) -> Tensor:
+    def forward(self, x_BLD: Tensor, shared: Shared = _NOTHING_SHARED, draws: LayerDraws = NO_DRAWS) -> Tensor:
         """The residual stream after this layer: [B, L, D]."""
         branch = self.attention(self.attention_norm(x_BLD), shared.rotary, shared.mask)
         x_BLD = self._add(x_BLD, self.attention_output_norm(branch), shared, draws, 0)
@@ -74,6 +75,15 @@ class Block(nn.Module):
         if draws.branch_scale is not None:
             branch = branch * draws.branch_scale.to(branch.dtype)
         return x_BLD + branch
+
+
+RunBlock = Callable[..., Tensor]
+"""From a block, the residual stream, and what `Block.forward` takes besides, to the stream after the block."""
+
+
+def run_block(block: nn.Module, x_BLD: Tensor, shared: Shared, draws: LayerDraws = NO_DRAWS) -> Tensor:
+    """How a block is run where nothing else is wanted."""
+    return block(x_BLD, shared, draws)  # type: ignore[no-any-return]
 
 
 class Stream:
@@ -120,6 +130,8 @@ class Decoder(nn.Module):
         )
         self.stream = Stream()
         self.vocabulary = Vocabulary()
+        self.run_block: RunBlock = run_block
+        """How each block is run, those of modules for further tokens too."""
 
     def keep(self, first: int, last: int) -> None:
         """Keep the layers `first` … `last` - 1 only; embedding, norm and head stay where they are used.
@@ -212,7 +224,7 @@ class Decoder(nn.Module):
         for module, next_tokens, next_targets in zip(self.mtp.values(), *future, strict=True):
             assert self.embedding is not None
             assert isinstance(module, FurtherToken)
-            x_BLD = module(x_BLD, self.embedding(next_tokens), shared)
+            x_BLD = module(x_BLD, self.embedding(next_tokens), shared, self.run_block)
             total = total + self._losses(x_BLD, module.norm, next_targets, weight, chunk).loss_sum
         return losses._replace(loss_sum=total)
 
@@ -279,7 +291,7 @@ class Decoder(nn.Module):
         mask = self.mask_rule.build(documents, places, L, tokens.device, x_BLD.dtype)
         shared = Shared(rotary, mask, draws.tokens, routing or self._routing(None, tokens.device))
         for layer, block in self.blocks.items():
-            x_BLD = block(x_BLD, shared, draws.of_layer(int(layer)))
+            x_BLD = self.run_block(block, x_BLD, shared, draws.of_layer(int(layer)))
         return x_BLD, shared
 
     def _routing(self, loss_scale: float | None, device: torch.device) -> Routing | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -67,6 +68,17 @@ class _GatedExperts(torch.autograd.Function):
             return of_rows, groups.outer(of_gates, rows, gate), groups.outer(of_ups, rows, up), of_down, None, None
 
 
+# One operator, so that recomputation can keep its result by name.
+@torch.library.custom_op("stoker::rows_times_experts", mutates_args=())
+def _rows_times_experts(x_NI: Tensor, weight_EIO: Tensor, sizes: Sequence[int]) -> Tensor:
+    result = x_NI.new_empty(len(x_NI), weight_EIO.shape[-1])
+    parts = zip(torch.split(x_NI, list(sizes)), weight_EIO, torch.split(result, list(sizes)), strict=True)
+    for x, weight, product in parts:
+        if len(x):
+            torch.mm(x, weight.to(x.dtype), out=product)
+    return result
+
+
 class _Groups:
     """Products over rows that fall into one group for each expert, expert by expert."""
 
@@ -75,12 +87,7 @@ class _Groups:
 
     def times(self, x_NI: Tensor, weight_EIO: Tensor) -> Tensor:
         """Each row times the matrix of its group: [N, O]."""
-        result = x_NI.new_empty(len(x_NI), weight_EIO.shape[-1])
-        parts = zip(torch.split(x_NI, self._sizes), weight_EIO, torch.split(result, self._sizes), strict=True)
-        for x, weight, product in parts:
-            if len(x):
-                torch.mm(x, weight.to(x.dtype), out=product)
-        return result
+        return _rows_times_experts(x_NI, weight_EIO, self._sizes)  # type: ignore[no-any-return]
 
     def outer(self, x_NO: Tensor, y_NI: Tensor, like_EOI: Tensor) -> Tensor:
         """Sum over each group's rows of x y^T, in the shape and dtype of `like`."""

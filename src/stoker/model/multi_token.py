@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -59,11 +60,11 @@ class FurtherToken(nn.Module):
         self.block = block
         self.norm = build_norm(config.norm, D, config.norm_epsilon)
 
-    def forward(self, x_BLD: Tensor, embedded_BLD: Tensor, shared: Any) -> Tensor:
+    def forward(self, x_BLD: Tensor, embedded_BLD: Tensor, shared: Any, run_block: Callable[..., Tensor]) -> Tensor:
         """The residual stream [B, L, D], before this module's own norm.
 
         `embedded` is the token before the one that is predicted, at each place; `shared` is what the
-        model's blocks share. Nothing is dropped in here.
+        model's blocks share, `run_block` how they are run. Nothing is dropped in here.
         """
         both = torch.cat((self.hidden_norm(x_BLD), self.embedding_norm(embedded_BLD)), dim=-1)
-        return self.block(self.projection(both), shared)  # type: ignore[no-any-return]
+        return run_block(self.block, self.projection(both), shared)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.tensor import DTensor
 
 from stoker.layout.ranks import at_ends, expert_sizes
@@ -21,10 +20,12 @@ from stoker.parallel.gradients import Gradients
 from stoker.parallel.parallel_model import LocalInputs, ParallelModel, Stage
 from stoker.parallel.pipeline import Pipeline, stages_of_rank
 from stoker.parallel.placement import Held, hold, initialise_part
+from stoker.parallel.recompute import numbered_blocks, recompute
 from stoker.parallel.replicate import PartialGradients, SummedGradients
 from stoker.parallel.shard import shard
 from stoker.parallel.tensor_parallel import TokensOfRank, tensor_parallel
 from stoker.parallel.world import World
+from stoker.recipe.memory import Recomputation
 from stoker.recipe.stages import stage_to_rank
 
 
@@ -39,6 +40,8 @@ class Settings:
     """Of the initial values, when the model has none yet."""
     fixed_order: bool = False
     """Sum gradients in an order that does not depend on the layout; for data-parallel layouts only."""
+    recompute: Recomputation = field(default_factory=Recomputation)
+    """What layers compute again in backward."""
     offload_stages: bool = False
     """Let what pipeline stages keep for backward rest in host memory."""
 
@@ -65,10 +68,12 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
         if cp is not None:
             split = context_parallel(part, cp, layout.cp_method)
         _let_routers_see(part, split, world)
+        recompute(part, settings.recompute.layers)
         if settings.compile_blocks:
-            for block in _blocks(part):
-                compile_block(block)
-        stages[number] = Stage(part, held, shard(part, _blocks(part), world, settings.reduce, order))
+            for layer, block in numbered_blocks(part):
+                compile_block(block, settings.recompute.shares.get(layer, 1.0))
+        blocks = [block for _, block in numbered_blocks(part)]
+        stages[number] = Stage(part, held, shard(part, blocks, world, settings.reduce, order))
     ours = [one for stage in stages.values() for one in stage.held.values()]
     for stage in stages.values():
         _materialise(stage, world.device, settings.seed)
@@ -90,10 +95,6 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
             [(one.parameter, group) for one in parameters for group in one.placement.partial], twins
         ),
     )
-
-
-def _blocks(part: Decoder) -> list[nn.Module]:
-    return [*part.blocks.values(), *(module.get_submodule("block") for module in part.mtp.values())]
 
 
 def _let_routers_see(part: Decoder, split: SequenceSplit | None, world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,15 +20,19 @@ attention never are. (A memory budget below 1 chooses the same for most shapes; 
 twice.)"""
 
 
-def compile_block(block: nn.Module) -> None:
-    """Have `block` compiled when it is first called, one graph for each shape of its input."""
-    block.compile(dynamic=False, backend=_lean_inductor)
+def compile_block(block: nn.Module, share: float = 1.0) -> None:
+    """Have `block` compiled when it is first called, one graph for each shape of its input.
+
+    `share` is how much it may keep for backward of what it could leave out: below 1 torch's partitioner solves
+    a knapsack over the products and attention of the block (`activation_memory_budget`).
+    """
+    block.compile(dynamic=False, backend=partial(_lean_inductor, share))
 
 
-def _lean_inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+def _lean_inductor(share: float, graph: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     """Torch's own compiler. The settings are globals of torch's, so they are made for the one call alone."""
     from torch._inductor.compile_fx import compile_fx  # slow to import, and only compiled runs need it
 
-    with functorch_config.patch(RECOMPUTE_POINTWISE):
+    with functorch_config.patch({**RECOMPUTE_POINTWISE, "activation_memory_budget": share}):
         compiled: Any = compile_fx(graph, inputs)
     return compiled  # type: ignore[no-any-return]

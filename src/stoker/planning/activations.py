@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 
 from stoker.layout import ContextParallelMethod
 from stoker.recipe import LatentAttention, MixtureOfExperts, Model, Precision
+from stoker.recipe.memory import OPERATIONS, Operation, Recomputation, Recomputed
+
+_NOTHING_RECOMPUTED = Recomputation()
 
 
 @dataclass(frozen=True)
@@ -91,29 +94,57 @@ class Activations:
     """Most that projection and cross-entropy hold at once: chunks of logits, and gradients on their way."""
 
 
-def activations(config: Model, pass_: MicroBatch, layers: range | None = None) -> Activations:
+def activations(
+    config: Model,
+    pass_: MicroBatch,
+    layers: range | None = None,
+    recomputation: Recomputation = _NOTHING_RECOMPUTED,
+) -> Activations:
     """Bytes of the activations of one micro-batch in the stage that has `layers` (default: all there is).
 
     `config` has this rank's heads and inner widths (`stoker.planning.parts.local_model`).
     """
     layers = range(config.layers) if layers is None else layers
     ends = layers.stop == config.layers
-    dense, sparse = _Block(config, pass_), _Block(config, pass_, experts=True)
+    numbers = numbers_of(config, layers)
     masks = _mask_bytes(config, pass_)
-    per_block_mask = masks if pass_.casts else 0  # autocast makes a 16-bit copy for each block
-    numbers = [*layers, *(config.layers + further for further in range(config.mtp_depth if ends else 0))]
-    with_experts = sum(map(config.has_experts, numbers))
-    kept = (len(numbers) - with_experts) * dense.kept() + (with_experts * sparse.kept() if with_experts else 0)
-    last = sparse if with_experts else dense
+    with_experts = any(map(config.has_experts, numbers))
+    kept = {number: _kept(config, pass_, number, recomputation) for number in numbers}
+    whole = {number: kept_by_layer(config, pass_, number, None) for number in numbers}
     by_loss = (pass_.tokens + pass_.vocabulary_size) * config.hidden_size * pass_.stream_width
+    dense = _Block(config, pass_)
+    transient = int(pass_.tokens * _Block(config, pass_, with_experts).transient())
     return Activations(
-        per_block=int(pass_.tokens * dense.kept()) + per_block_mask,
-        blocks=int(pass_.tokens * kept) + len(numbers) * per_block_mask,
+        per_block=int(pass_.tokens * dense.kept()) + (masks if pass_.casts else 0),
+        blocks=sum(kept.values()),
         outside_blocks=_outside(config, pass_, dense, layers.start == 0, ends) + (0 if pass_.casts else masks),
         by_loss=by_loss if ends else 0,
-        block_transient=int(pass_.tokens * last.transient()),
+        block_transient=transient + max(whole[number] - kept[number] for number in numbers) if numbers else 0,
         loss_transient=_loss_transient(config, pass_) if ends else 0,
     )
+
+
+def numbers_of(config: Model, layers: range) -> list[int]:
+    """The layers of a stage by number, those of modules for further tokens too."""
+    ends = layers.stop == config.layers
+    return [*layers, *(config.layers + further for further in range(config.mtp_depth if ends else 0))]
+
+
+def kept_by_layer(config: Model, pass_: MicroBatch, layer: int, recomputed: Recomputed | None) -> int:
+    """Bytes that one layer keeps from its forward to its backward pass."""
+    block = _Block(config, pass_, config.has_experts(layer))
+    if recomputed is not None:
+        return int(pass_.tokens * block.kept_besides(recomputed))
+    # Autocast makes a 16-bit copy of the mask for each block.
+    return int(pass_.tokens * block.kept()) + (_mask_bytes(config, pass_) if pass_.casts else 0)
+
+
+def _kept(config: Model, pass_: MicroBatch, layer: int, recomputation: Recomputation) -> int:
+    most = kept_by_layer(config, pass_, layer, None)
+    if layer in recomputation.shares:
+        least = kept_by_layer(config, pass_, layer, frozenset(OPERATIONS))
+        return int(least + recomputation.shares[layer] * (most - least))
+    return kept_by_layer(config, pass_, layer, recomputation.layers.get(layer))
 
 
 @dataclass(frozen=True)
@@ -128,6 +159,58 @@ class _Block:
     def kept(self) -> float:
         """Both sub-blocks."""
         return self.attention() + self.feed_forward()
+
+    def kept_besides(self, recomputed: Recomputed) -> float:
+        """The input, and what operations gave that are not `recomputed`."""
+        kept = self.pass_.stream * self.config.hidden_size * self.pass_.stream_width
+        moe = self.config.moe if self.experts else None
+        if moe is not None:  # where each row went is remembered
+            kept += self.pass_.routed * moe.experts_per_token * 8 * 4
+            kept += self._rows() * (16 if self.pass_.ep > 1 else 0)
+        return kept + sum(self._given(operation) for operation in OPERATIONS if operation not in recomputed)
+
+    def _given(self, operation: Operation) -> float:
+        """What the results of an operation take."""
+        config, pass_, compute = self.config, self.pass_, self.pass_.compute_width
+        after = config.norm_position != "pre"
+        branch = pass_.stream * config.hidden_size * compute
+        moe = config.moe if self.experts else None
+        match operation:
+            case "attention_projections":
+                return self._projected() * compute
+            case "attention":
+                return self._attended()
+            case "attention_output":
+                return branch
+            case "experts" if moe is not None:
+                rows = 2 * config.expert_width + config.hidden_size * (3 if pass_.ep > 1 else 1)
+                return self._rows() * rows * compute
+            case "feed_forward" if moe is not None:
+                shared = moe.shared_experts * config.expert_width / (pass_.tp if pass_.whole_experts else 1)
+                return (2 * shared + after * bool(shared) * config.hidden_size) * compute
+            case "feed_forward":
+                matrices = 1 if config.activation == "gelu" else 2
+                return matrices * config.ffn_hidden_size * compute + after * branch
+        return 0.0
+
+    def _projected(self) -> int:
+        """Elements of what comes into attention."""
+        config, latent = self.config, self.config.latent_attention
+        if latent is None:
+            return (config.heads + 2 * config.key_value_heads) * config.size_of_head
+        queries = config.heads * config.size_of_head if latent.query_rank is None else latent.query_rank
+        return queries + latent.kv_rank + latent.rope_head_size
+
+    def _attended(self) -> float:
+        """The mix and its log-sums; all logits where no kernel knows the attention."""
+        config, compute = self.config, self.pass_.compute_width
+        width = config.size_of_head if self.pass_.dense_masks else config.value_size
+        if config.attention_softcap is not None and self.pass_.cp == 1:
+            return config.heads * (self.pass_.length + width) * compute
+        exchanged = 0
+        if self.pass_.cp > 1 and self.pass_.cp_method == "ulysses":
+            exchanged = self._projected() + config.heads * config.value_size
+        return (config.heads * width + exchanged) * compute + 4 * config.heads
 
     def attention(self) -> float:
         """The attention sub-block."""

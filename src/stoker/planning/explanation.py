@@ -147,6 +147,7 @@ def as_text(plan: dict[str, Any], layout: str) -> str:
 
 _PARTS_OF_STEP = {
     "compute": "forward and backward",
+    "recompute": "computing again",
     "tp": "tensor-parallel communication",
     "cp": "context-parallel communication",
     "ep": "rows to experts and back",

@@ -6,13 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from stoker.layout.ranks import expert_sizes
 from stoker.layout.shares import chunk
 from stoker.planning.activations import Activations, MicroBatch, activations
 from stoker.planning.parts import Part, local_model, own_stages, parts_of_rank, ranks_that_differ
 from stoker.planning.pipeline import most_at_once, puts_weight_gradients_off
+from stoker.planning.recompute import recomputation
 from stoker.recipe import Adafactor, Lion, Muon, Recipe
+from stoker.recipe.memory import Recomputation
 
 _LOSS_CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 128 * 2**20}
 """Size of one chunk of logits in fp32, as `stoker.model.loss` takes it."""
@@ -81,6 +84,34 @@ def pass_of(recipe: Recipe, vocabulary_size: int, micro_batch_size: int, device:
     )
 
 
+def recomputation_of_rank(recipe: Recipe, vocabulary_size: int, device: str, rank: int) -> Recomputation:
+    """What the layers of `rank` recompute: the same on all ranks that have the same stages.
+
+    For the largest batch of the run. Raises `BadInput` when the budget is below what cannot be recomputed.
+    """
+    return _recomputation(recipe, vocabulary_size, device, recipe.layout.coordinate(rank).pp)
+
+
+@lru_cache(maxsize=64)
+def _recomputation(recipe: Recipe, vocabulary_size: int, device: str, pp: int) -> Recomputation:
+    wanted, layout, length = recipe.training.memory.recompute, recipe.layout, recipe.training.sequence_length
+    if wanted.name == "none":
+        return Recomputation()
+    steps = [1, *(ramp.step for ramp in recipe.training.batch_ramp)]
+    micro_batch_size = max(map(recipe.micro_batch_size_at, steps))
+    pass_ = pass_of(recipe, vocabulary_size, micro_batch_size, device)
+    micro_batches = max(map(recipe.accumulation_at, steps))
+    stages = own_stages(recipe.model, vocabulary_size, length, layout, pp)
+    flights = {
+        stage: most_at_once(layout, micro_batches, pp, {one: int(one == stage) for one in stages})
+        if layout.pp > 1
+        else 1
+        for stage in stages
+    }
+    model = local_model(recipe.model, layout, 0)  # no other tensor-parallel rank has more
+    return recomputation(wanted, model, pass_, [(layers, flights[stage]) for stage, layers in stages.items()])
+
+
 def _own_length(length: int, cp: int) -> int:
     """Tokens of a sequence on the rank along `cp` that has most: an early chunk and a late one."""
     if cp == 1:
@@ -140,7 +171,10 @@ class _Account:
         model = local_model(recipe.model, layout, at.tp)
         length = recipe.training.sequence_length
         stages = own_stages(recipe.model, vocabulary_size, length, layout, at.pp)
-        self.stages = {stage: activations(model, self.pass_, layers) for stage, layers in stages.items()}
+        self.recomputation = recomputation_of_rank(recipe, vocabulary_size, device, rank)
+        self.stages = {
+            stage: activations(model, self.pass_, layers, self.recomputation) for stage, layers in stages.items()
+        }
         self.held = sum(part.held_elements for part in self.parts)
         self.local = sum(part.local_elements for part in self.parts)
         self.puts_off = layout.pp > 1 and puts_weight_gradients_off(layout)
@@ -170,13 +204,18 @@ class _Account:
         if not self.pass_.casts:
             return 0
         own = ("query_up.weight", "kv_up.weight", "router.weight")  # which make their copies for a moment
-        of_stage = Counter[int]()
+        of_stage, again = Counter[int](), Counter[int]()
         for part in self.parts:
             if part.name.startswith(("blocks.", "mtp.")) and len(part.local) == 2 and not part.name.endswith(own):
-                of_stage[part.stage] += 2 * part.local_elements
+                layer = part.layer(self.recipe.model)
+                if layer is not None and layer in self.recomputation.layers:
+                    again[layer] += 2 * part.local_elements
+                else:
+                    of_stage[part.stage] += 2 * part.local_elements
         if self.puts_off:  # only while a product is computed
             return max(of_stage.values(), default=0)
-        return self._most({stage: of_stage[stage] for stage in self.stages}, by_loss=False)
+        kept = self._most({stage: of_stage[stage] for stage in self.stages}, by_loss=False)
+        return kept + max(again.values(), default=0)
 
     def _most(self, of_stage: Mapping[int, int], by_loss: bool = True) -> int:
         if self.layout.pp == 1:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stoker.planning.activations import MicroBatch
 from stoker.recipe import Model
+from stoker.recipe.memory import OPERATIONS, Recomputed
 
 DOCUMENTS_PER_SEQUENCE = 2
 """What is assumed of packed text, whose lengths a plan does not know."""
@@ -69,6 +70,66 @@ def _attention_widths(config: Model) -> list[tuple[int, int]]:
     queries = [(size, query)] if rank is None else [(size, rank), (rank, query)]
     up = config.heads * (latent.nope_head_size + latent.value_head_size)
     return [*queries, (size, latent.kv_rank), (size, latent.rope_head_size), (latent.kv_rank, up), output]
+
+
+class Repeated(NamedTuple):
+    """What a layer's backward pass does again of its forward pass."""
+
+    matmuls: list[Matmul]
+    attention_flops: float
+    moved: float
+    """Bytes that other passes read and write."""
+    sent: float
+    """Bytes to other ranks."""
+
+
+def repeated(config: Model, pass_: MicroBatch, layer: int, recomputed: Recomputed) -> Repeated:
+    """Of a layer that recomputes these operations and whatever is cheap; see `stoker.parallel.recompute`.
+
+    The last product of a layer is not wanted again where nothing but a sum follows it.
+    """
+    tokens, size, moe = pass_.tokens, config.hidden_size, config.moe if config.has_experts(layer) else None
+    of_attention = _attention_widths(config)
+    expanded = [(inputs, outputs) for inputs, outputs in of_attention[:-1] if inputs != size]
+    widths = list(expanded)
+    last = 1 if config.norm_position != "pre" else 0
+    if "attention_projections" in recomputed:
+        widths += [one for one in of_attention[:-1] if one[0] == size]
+    if "attention_output" in recomputed:
+        widths += of_attention[-1:]
+    if "feed_forward" in recomputed:
+        inner = config.ffn_hidden_size if moe is None else moe.shared_experts * config.expert_width
+        if pass_.whole_experts and moe is not None:
+            inner = -(-inner // pass_.tp)
+        gated = 2 if config.activation != "gelu" else 1
+        widths += ([(size, inner)] * gated + [(inner, size)] * last) if inner else []
+    found = [Matmul(tokens, inputs, outputs) for inputs, outputs in widths]
+    sent = 0.0
+    if pass_.tp > 1:
+        sent += 2 * tokens * size * pass_.stream_width
+        sent += tokens * size * pass_.compute_width if recomputed == frozenset(OPERATIONS) else 0
+    if moe is not None:
+        found.append(Matmul(max(1, round(tokens * pass_.routed)), size, moe.experts))
+        if "experts" in recomputed:
+            rows = pass_.routed * moe.experts_per_token * min(1.0, moe.capacity_factor or 1.0) * tokens
+            each = max(1, round(rows * pass_.ep / moe.experts))
+            shapes = ((size, config.expert_width),) * 2 + ((config.expert_width, size),)
+            found += [Matmul(each, *shape) for shape in shapes] * (moe.experts // pass_.ep)
+            sent += 2 * rows * size * pass_.compute_width if pass_.ep > 1 else 0
+    attended = "attention" in recomputed
+    if pass_.cp > 1 and (attended or pass_.cp_method == "all_gather"):
+        keys = config.heads if config.latent_attention else config.key_value_heads
+        sent += (pass_.cp - 1) * tokens * keys * (config.size_of_head + config.value_size) * pass_.compute_width
+    return Repeated(
+        found,
+        attention_flops(config, pass_) / 3 if attended else 0.0,
+        block_bytes(config, pass_) * _OF_FORWARD,
+        sent,
+    )
+
+
+_OF_FORWARD = 1 / 3
+"""The part of a block's passes over memory that its forward pass makes."""
 
 
 def loss_matmuls(config: Model, pass_: MicroBatch) -> list[Matmul]:

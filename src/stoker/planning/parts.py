@@ -61,6 +61,13 @@ class Part(NamedTuple):
             return f"blocks.{number}"
         return f"mtp.{number}" if first == "mtp" and rest[0] == "block" else None
 
+    def layer(self, config: Model) -> int | None:
+        """The number of its layer, those of modules for further tokens counted after the others."""
+        if self.block is None:
+            return None
+        first, number, *_ = self.name.split(".")
+        return int(number) + (config.layers if first == "mtp" else 0)
+
     @property
     def local_elements(self) -> int:
         """Elements of `local`."""

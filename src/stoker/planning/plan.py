@@ -51,6 +51,8 @@ class StepSeconds(BaseModel):
 
     compute: float
     """Forward and backward."""
+    recompute: float
+    """What backward computes again in place of keeping it."""
     tp: float
     cp: float
     ep: float
@@ -240,10 +242,11 @@ def _step_seconds(recipe: Recipe, vocabulary_size: int, step: int, machine: Mach
     communication = max(communication_seconds(recipe, parts, machine, accumulation) for parts in ranks)
     seconds = {
         "compute": passes.compute,
+        "recompute": passes.recompute,
         "tp": passes.tp + max(partial_seconds(recipe, parts, machine) for parts in ranks),
         "cp": passes.cp,
         "ep": passes.ep,
-        "dp": exposed_seconds(communication, passes.compute, machine, recipe.layout.world_size),
+        "dp": exposed_seconds(communication, passes.compute + passes.recompute, machine, recipe.layout.world_size),
         "pp_bubble": passes.pp_bubble,
         "optimizer": max(update_seconds(recipe, parts, machine) for parts in ranks),
     }

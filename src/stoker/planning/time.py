@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stoker.planning.activations import MicroBatch
+from stoker.planning.activations import MicroBatch, numbers_of
 from stoker.planning.communication import data_parallel_bytes, partial_bytes, pass_bytes, stream_bytes
 from stoker.planning.machine import Machine
-from stoker.planning.memory import of_block_matrix
+from stoker.planning.memory import of_block_matrix, recomputation_of_rank
 from stoker.planning.operations import (
     attention_flops,
     block_bytes,
@@ -18,10 +18,13 @@ from stoker.planning.operations import (
     loss_bytes,
     loss_matmuls,
     outside_bytes,
+    repeated,
 )
 from stoker.planning.parts import Part, local_model, tensor_parallel_kinds
 from stoker.planning.pipeline import makespan, puts_weight_gradients_off
+from stoker.planning.recompute import nearest_choice
 from stoker.recipe import Adafactor, Lion, Model, Muon, Recipe
+from stoker.recipe.memory import Recomputation
 from stoker.recipe.stages import stage_layers, stage_to_rank
 
 _LOOPBACK_COPIES = 5
@@ -78,11 +81,32 @@ def compute_seconds(
     )
 
 
+def recompute_seconds(
+    config: Model, pass_: MicroBatch, machine: Machine, ranks_here: int, layers: range, recomputation: Recomputation
+) -> float:
+    """What one micro-batch's backward pass computes again in the stage that has `layers`."""
+    rates, total = machine.rates, 0.0
+    for layer in numbers_of(config, layers):
+        choice = recomputation.layers.get(layer)
+        if layer in recomputation.shares:
+            choice = nearest_choice(config, pass_, layer, recomputation.shares[layer])
+        if choice is None:
+            continue
+        again = repeated(config, pass_, layer, choice)
+        total += sum(map(rates.matmul_seconds, again.matmuls))
+        total += again.attention_flops / rates.attention_flops_per_second
+        total += again.moved / rates.pointwise_bytes_per_second * _crowding(machine, ranks_here)
+        total += again.sent / _link_bytes_per_second(machine, ranks_here)
+    return total
+
+
 @dataclass(frozen=True)
 class PassSeconds:
     """All forward and backward passes of one step, on the rank that computes longest."""
 
     compute: float
+    recompute: float
+    """What backward does again of the forward passes."""
     tp: float
     cp: float
     ep: float
@@ -99,18 +123,25 @@ def pass_seconds(
     link = _link_bytes_per_second(machine, layout.world_size)
     layers = stage_layers(recipe.model, vocabulary_size, recipe.training.sequence_length, layout)
     models = [local_model(recipe.model, layout, tp) for tp in tensor_parallel_kinds(recipe)]
-    computes, sent = [], []
-    for own in layers:
+    computes, again, sent = [], [], []
+    for own, place in zip(layers, stage_to_rank(layout), strict=True):
         seconds = (compute_seconds(model, pass_, machine, ranks_here, own).total for model in models)
         computes.append(crowded * max(seconds))
         sent.append(pass_bytes(models[0], pass_, own))
+        rank = place * layout.world_size // layout.pp
+        recomputed = recomputation_of_rank(recipe, vocabulary_size, machine.device, rank)
+        again.append(
+            crowded * max(recompute_seconds(one, pass_, machine, ranks_here, own, recomputed) for one in models)
+        )
     stages = [compute + (one.tp + one.cp + one.ep) / link for compute, one in zip(computes, sent, strict=True)]
     transfer = stream_bytes(recipe.model, pass_) / link
-    # Backward computes twice what forward does.
-    played = makespan(layout, accumulation, [(one / 3, 2 * one / 3) for one in stages], transfer)
+    # Backward computes twice what forward does, and what it does again.
+    costs = [(one / 3, 2 * one / 3 + more) for one, more in zip(stages, again, strict=True)]
+    played = makespan(layout, accumulation, costs, transfer)
     owned = [stage for stage, place in enumerate(stage_to_rank(layout)) if place == played.busiest]
     return PassSeconds(
         compute=accumulation * sum(computes[stage] for stage in owned),
+        recompute=accumulation * sum(again[stage] for stage in owned),
         tp=accumulation * sum(sent[stage].tp for stage in owned) / link,
         cp=accumulation * sum(sent[stage].cp for stage in owned) / link,
         ep=accumulation * sum(sent[stage].ep for stage in owned) / link,

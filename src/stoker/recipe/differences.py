@@ -32,6 +32,7 @@ FREE = (
     Freedom(r"training\.micro_batch_size", "the same model up to rounding, not bit for bit"),
     Freedom(r"training\.threads", "the same model up to rounding, not bit for bit"),
     Freedom(r"training\.timeout_seconds"),
+    Freedom(r"training\.memory\..*", "the same bits, but of compiled blocks the same up to rounding"),
     Freedom(r"data\.workers"),
     Freedom(r"data\.prepared"),
 )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from stoker.recipe.memory import Memory
 from stoker.recipe.section import Section
 
 Precision = Literal["fp32", "bf16", "fp16", "pure_bf16"]
@@ -133,6 +134,7 @@ class Training(Section):
     """A token attends only to tokens of its own document."""
     compile: bool = False
     """Compile each block with torch.compile."""
+    memory: Memory = Memory()
     deterministic: Literal["same_layout", "across_layouts"] = "same_layout"
     """`same_layout`: the same recipe and layout give the same bits. `across_layouts`: so does every split of the
     batch over dp_replicate, dp_shard and accumulation, at the price of more memory and communication."""

@@ -18,6 +18,7 @@ from stoker.data.feeding import Feed
 from stoker.model import Decoder
 from stoker.parallel import ParallelModel, Settings, World, apply, join_world
 from stoker.parallel.world import choose_device
+from stoker.planning.memory import recomputation_of_rank
 from stoker.recipe import Recipe
 from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
@@ -106,6 +107,7 @@ def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelM
         reduce=reduction_dtype(recipe.training),
         seed=recipe.seed,
         fixed_order=recipe.training.deterministic == "across_layouts",
+        recompute=recomputation_of_rank(recipe, vocabulary_size, world.device.type, world.rank),
     )
     return apply(model, world, settings)
 
