@@ -82,6 +82,8 @@ class Activations:
 
     per_block: int
     """Kept by each dense block from its forward to its backward pass."""
+    largest_block: int
+    """Kept by the block that keeps most, by what recomputation leaves."""
     blocks: int
     """Kept by all blocks together, those with experts and those of modules for further tokens too."""
     outside_blocks: int
@@ -116,6 +118,7 @@ def activations(
     transient = int(pass_.tokens * _Block(config, pass_, with_experts).transient())
     return Activations(
         per_block=int(pass_.tokens * dense.kept()) + (masks if pass_.casts else 0),
+        largest_block=max(kept.values(), default=0),
         blocks=sum(kept.values()),
         outside_blocks=_outside(config, pass_, dense, layers.start == 0, ends) + (0 if pass_.casts else masks),
         by_loss=by_loss if ends else 0,

@@ -8,7 +8,7 @@ from typing import Any
 from stoker.layout.validity import remarks
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning.machine import Machine
-from stoker.planning.memory import MemoryBytes
+from stoker.planning.memory import MemoryBytes, recomputation_of_rank
 from stoker.planning.operations import DOCUMENTS_PER_SEQUENCE
 from stoker.plural import counted
 from stoker.recipe import Recipe
@@ -18,9 +18,18 @@ _GIB = 2**30
 
 
 def reasons_of(
-    recipe: Recipe, vocabulary_size: int, global_batch_size: int, machine: Machine, memory: MemoryBytes
+    recipe: Recipe,
+    vocabulary_size: int,
+    global_batch_size: int,
+    machine: Machine,
+    memory: MemoryBytes,
+    without: MemoryBytes,
+    repeating: float,
 ) -> tuple[str, ...]:
-    """Why the figures are what they are, a line each."""
+    """Why the figures are what they are, a line each.
+
+    `without` is `memory` if nothing were computed again, `repeating` the seconds of a step that this takes.
+    """
     training, layout = recipe.training, recipe.layout
     count = parameter_count(recipe.model, vocabulary_size, training.sequence_length)
     flops = flops_per_token(recipe.model, vocabulary_size, training.sequence_length)
@@ -39,6 +48,7 @@ def reasons_of(
         f"{rates.copy_bytes_per_second / 1e9:,.1f} GB/s in copies",
     ]
     lines += _of_layout(recipe, vocabulary_size)
+    lines += _of_memory(recipe, vocabulary_size, machine, memory, without, repeating)
     parts = memory.parameters + memory.gradients + memory.optimizer + memory.activations + memory.buffers
     if memory.total < parts:
         lines.append(
@@ -93,6 +103,39 @@ def _of_layout(recipe: Recipe, vocabulary_size: int) -> Iterator[str]:
             f"{len(stages)} pipeline stages of {each} layers; {layout.pipeline_schedule} takes {passes} through "
             "them in a step"
         )
+
+
+def _of_memory(
+    recipe: Recipe,
+    vocabulary_size: int,
+    machine: Machine,
+    memory: MemoryBytes,
+    without: MemoryBytes,
+    repeating: float,
+) -> Iterator[str]:
+    """What each technique saves and costs."""
+    wanted = recipe.training.memory
+    if wanted.recompute.name != "none":
+        found = recomputation_of_rank(recipe, vocabulary_size, machine.device, 0)
+        layers = len(found.layers) + len(found.shares)
+        saved = (without.total - memory.total) / _GIB
+        again = sorted({operation for choice in found.layers.values() for operation in choice})
+        what = ", ".join(one.replace("_", " ") for one in again) if again else "norms and activations alone"
+        if found.shares:
+            what = "what the compiler chooses"
+        yield (
+            f"{counted(layers, 'layers')} on the first rank compute again in backward ({what}): {saved:.2f} GiB less "
+            f"at the highest moment for {_duration(repeating)} more a step"
+        )
+    where = (
+        "in the same memory on this machine, so that nothing is saved" if machine.device == "cpu" else "on the host"
+    )
+    if wanted.offload_activations:
+        yield f"activations rest {where}, but those of a layer and of the next to be used"
+    if wanted.offload_optimizer:
+        yield f"optimizer state rests {where}, and the processor makes the update"
+    if wanted.release_gradients:
+        yield "gradients that no sum over ranks follows are used and let go of while backward goes on"
 
 
 def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 from stoker.layout.ranks import expert_sizes
 from stoker.layout.shares import chunk
@@ -138,7 +139,8 @@ def memory_of_rank(
 ) -> MemoryBytes:
     """Peak bytes of `rank`; activations as on those of its kind with the most tokens."""
     account = _Account(recipe, vocabulary_size, micro_batch_size, accumulation, device, rank)
-    parameters, optimizer = account.held * account.width, optimizer_bytes(recipe, account.parts)
+    parameters = account.held * account.width
+    optimizer = 0 if account.on_host("offload_optimizer") else optimizer_bytes(recipe, account.parts)
     kept, moment = account.kept(), account.moment()
     already = account.gradients() if account.gradients_stay else 0
     highest = max(
@@ -165,7 +167,7 @@ class _Account:
         layout, at = recipe.layout, recipe.layout.coordinate(rank)
         self.recipe, self.layout, self.at = recipe, layout, at
         self.parts = parts_of_rank(recipe, vocabulary_size, rank)
-        self.micro_batches = accumulation
+        self.device, self.micro_batches = device, accumulation
         self.pass_ = pass_of(recipe, vocabulary_size, micro_batch_size, device)
         self.width = self.pass_.stream_width
         model = local_model(recipe.model, layout, at.tp)
@@ -191,12 +193,34 @@ class _Account:
             return 2
         return 4
 
+    def on_host(self, technique: Literal["offload_activations", "offload_optimizer"]) -> bool:
+        """Whether something rests in host memory that is not the memory of the device."""
+        return self.device != "cpu" and bool(getattr(self.recipe.training.memory, technique))
+
     def gradients(self) -> int:
         """At their highest between two passes."""
+        if self.recipe.training.memory.release_gradients:
+            late = sum(part.held_elements for part in self.parts if self._is_late(part))
+            return (late + max(part.held_elements for part in self.parts)) * self.width
         return self.local * self.width if self.whole_gradients else self.held * self.width
+
+    def _is_late(self, part: Part) -> bool:
+        """Whether ranks sum the gradient when backward is over, or the pipeline has put it off."""
+        layout = self.layout
+        shared = layout.tp > 1 and not part.expert and part.local == part.whole
+        twice = part.name == "embedding.weight" and layout.pp > 1
+        copies, sizes = layout.replicate_size, expert_sizes(layout)
+        summed = (
+            (sizes.shard == 1 and sizes.replicate > 1) if part.expert else (layout.dp_shard == 1 and copies > 1)
+        )
+        return shared or twice or summed or (self.puts_off and len(part.whole) > 1)
 
     def kept(self) -> int:
         """Most that all passes in flight keep for backward."""
+        if self.on_host("offload_activations"):  # the layer that computes, the one that comes, what is outside
+            return sum(one.outside_blocks for one in self.stages.values()) + 2 * max(
+                one.largest_block for one in self.stages.values()
+            )
         return self._most({stage: _forward(one) for stage, one in self.stages.items()})
 
     def casts(self) -> int:

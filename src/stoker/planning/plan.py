@@ -23,6 +23,7 @@ from stoker.planning.time import (
     update_seconds,
 )
 from stoker.recipe import Recipe
+from stoker.recipe.memory import Recompute
 
 _GIB = 2**30
 _LAYERS_COUNTED = 50_000
@@ -152,7 +153,15 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
         model_flops_per_step=flops,
         mfu=None if peak is None else flops / step_seconds.total / (peak * ranks),
         total_hours=total_seconds / 3600,
-        reasons=reasons_of(recipe, vocabulary_size, stage.global_batch_size, machine, memory),
+        reasons=reasons_of(
+            recipe,
+            vocabulary_size,
+            stage.global_batch_size,
+            machine,
+            memory,
+            _memory(_without_recompute(recipe), vocabulary_size, stage.first_step, machine),
+            step_seconds.recompute,
+        ),
         warnings=warnings_of(recipe, machine, needed, fitting),
     )
 
@@ -227,6 +236,11 @@ def _stages(recipe: Recipe) -> Iterator[_Stage]:
     firsts = [1, *(ramp.step for ramp in training.batch_ramp if ramp.step <= training.steps)]
     for first, following in zip(firsts, [*firsts[1:], training.steps + 1], strict=True):
         yield _Stage(first, following - first, training.batch_size_at(first))
+
+
+def _without_recompute(recipe: Recipe) -> Recipe:
+    memory = recipe.training.memory.model_copy(update={"recompute": Recompute()})
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update={"memory": memory})})
 
 
 def _memory(recipe: Recipe, vocabulary_size: int, step: int, machine: Hardware) -> MemoryBytes:

@@ -44,7 +44,9 @@ def aligned(size: float) -> float:
 def product(rates: Rates, rows: float, inner: float, columns: float, groups: float = 1.0) -> float:
     """Seconds in units of an operation's: 2·rows·inner·columns with the waste of waves and of filling."""
     outputs = rows * columns * groups
-    return 2.0 * outputs * inner * (1.0 + rates.wave / outputs) * (1.0 + rates.fill / inner)
+    waves = outputs / (16384.0 * rates.processors)
+    waste = 1.0 + rates.wave * (-(-waves // 1.0) / waves - 1.0)
+    return 2.0 * outputs * inner * waste * (1.0 + rates.fill / inner)
 
 
 def linear(rates: Rates, tokens: float, inputs: float, outputs: float, groups: float = 1.0) -> tuple[float, float]:
@@ -150,7 +152,7 @@ def _attention(found: LayerSeconds, workload: Workload, rates: Rates, tokens: fl
     found.pointwise_backward += rope
     if workload.attention_kernel == "unfused":
         scores = sequences * heads * length * length / p.cp
-        bad = 1.0 + rates.misalignment * aligned(a.size_of_head)
+        bad = 1.0 + (rates.unaligned_heads if a.size_of_head % 8 else 0.0)
         forward = 2.0 * scores * width * (1.0 + rates.fill / a.size_of_head) * bad
         found.attention_forward += forward * rates.wide_matmul + scores * 13 * rates.score_passes
         found.attention_backward += 2 * forward * rates.wide_matmul + scores * 19 * rates.score_passes
@@ -160,7 +162,9 @@ def _attention(found: LayerSeconds, workload: Workload, rates: Rates, tokens: fl
         windowed = pairs_of(length, a.sliding_window)
         pairs = a.windowed_layers * windowed + (1 - a.windowed_layers) * pairs
     operations = 2.0 * sequences * heads * width * pairs / p.cp
-    small = (1.0 + rates.attention_length / length) * (1.0 + 0.3 * max(0.0, 128 / a.size_of_head - 1))
+    small = (1.0 + rates.attention_length / length) * (1.0 + rates.small_heads * max(0.0, 128 / a.size_of_head - 1))
+    if workload.attention_kernel == "flash2":
+        small *= rates.flash2
     forward = operations * small * rates.attention
     found.attention_forward += forward
     found.attention_backward += forward * rates.attention_backward

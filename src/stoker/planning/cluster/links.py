@@ -19,6 +19,8 @@ class Links:
     link_latency: float
     network_latency: float
     per_node: int
+    mesh: bool
+    """Whether links join pairs (a hybrid cube mesh) instead of a switch: few ranks then have few of the links."""
 
     @classmethod
     def of(cls, cluster: Cluster, values: Parameters) -> Links:
@@ -30,6 +32,7 @@ class Links:
             link_latency=values["link_latency"],
             network_latency=values["network_latency"],
             per_node=cluster.accelerators_per_node,
+            mesh=cluster.accelerator.name == "V100-SXM2-16GB",
         )
 
     def within(self, size: int, stride: int) -> int:
@@ -47,20 +50,26 @@ class Links:
         here = self.within(size, stride)
         moved = amount * (size - 1) / size
         if here >= size:
-            return moved / self.link + self.link_latency * (1 + math.log2(size) / 3)
+            link = self.link * min(1.0, (size - 1) / 3) if self.mesh else self.link
+            return moved / link + self.link_latency * (1 + math.log2(size) / 3)
         bandwidth = min(self.link, here * self.network) if here > 1 else self.network
         domains = size / here
         return (
             moved / bandwidth + self.link_latency + self.network_latency * math.log2(domains) + self.network_latency
         )
 
-    def exchange(self, size: int, stride: int, amount: float) -> float:
-        """Seconds of an all-to-all in which each rank sends `amount` bytes, its own part included."""
+    def exchange(self, size: int, stride: int, amount: float, chosen: int = 1) -> float:
+        """Seconds of an all-to-all in which each rank sends `amount` bytes, its own part included.
+
+        Rows that are chosen by several ranks of one domain cross the network once.
+        """
         if size <= 1:
             return 0.0
         here = self.within(size, stride)
+        domains = size / here
+        copies = domains * (1 - (1 - 1 / domains) ** chosen) / chosen
         inside = amount * (here - 1) / size / self.link
-        outside = amount * (size - here) / size / self.network
+        outside = amount * (size - here) / size / self.network * copies
         return max(inside, outside) + self.link_latency + (self.network_latency if here < size else 0.0)
 
     def hop(self, stride: int, amount: float) -> float:

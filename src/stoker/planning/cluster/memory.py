@@ -112,20 +112,25 @@ def memory_bytes(workload: Workload, sizes: StageSizes, values: Parameters) -> M
     each_sparse = again * layer_input + (1 - again) * sparse
     flying = passes_in_flight(workload)
     whole = (sizes.layers - sizes.expert_layers) * each + sizes.expert_layers * each_sparse
+    if p.pp > 1 and workload.keeps_stage_outputs:
+        whole += layer_input * p.stages_per_rank
     activations = flying * whole * (1 - workload.offload.activations)
     working = max(plain, sparse) if again > 0 else 0.0
-    buffers = max(working, _logits(workload, tokens)) + 2 * layer_input
+    widest = 2 * tokens * (2 if a.gated else 1) * a.ffn_hidden_size / p.tp  # its gradient, for a moment
+    buffers = max(working + widest, _logits(workload, tokens)) + 2 * layer_input
     if p.zero_stage == 3 and shards > 1:
         layer = (sizes.dense_parameters + sizes.expert_parameters) / sizes.layers
         buffers += 2 * layer * workload.parameter_bytes + sizes.embedding_parameters * workload.parameter_bytes
         buffers += layer * workload.gradient_bytes
-    parameters = held(3) * (4.0 if p.zero_stage == 3 else workload.parameter_bytes)
+    parameters = held(3) * workload.kept_parameter_bytes
     gradients = held(2) * workload.gradient_bytes
     optimizer = (
         held(1) * (8.0 if p.zero_stage == 3 else workload.optimizer_bytes) * (1 - workload.offload.optimizer)
     )
     allocated = parameters + gradients + optimizer + activations + buffers
-    framework = values["context_bytes"] + values["fragmentation"] * allocated
+    communicators = sum(size > 1 for size in (p.tp, p.pp, p.cp, p.ep, p.dp))
+    framework = values["context_bytes"] + values["communicator_bytes"] * communicators
+    framework += values["fragmentation"] * allocated
     return MemoryBytes(parameters, gradients, optimizer, activations, buffers, framework)
 
 

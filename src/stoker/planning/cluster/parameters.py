@@ -21,6 +21,8 @@ class Described(NamedTuple):
 
     name: str
     value: float
+    prior: float
+    """What one would expect before fitting, from kernels' own benchmarks."""
     low: float
     high: float
     unit: str
@@ -36,6 +38,7 @@ def parameter_table() -> tuple[Described, ...]:
         Described(
             row["name"],
             float(row["value"]),
+            float(row["prior"]),
             float(row["low"]),
             float(row["high"]),
             row["unit"],
@@ -52,8 +55,16 @@ def shipped_parameters() -> Parameters:
     return {line.name: line.value for line in parameter_table()}
 
 
-_TILES = {"volta": 80, "ampere": 108, "hopper": 132, "blackwell": 148, "cdna3": 304, "cdna4": 256, "ada": 128}
-_OUTPUTS_OF_A_TILE = 128 * 128
+_PROCESSORS = {
+    "volta": 80,
+    "ampere": 108,
+    "hopper": 132,
+    "blackwell": 148,
+    "blackwell_ultra": 148,
+    "cdna3": 304,
+    "cdna4": 256,
+    "ada": 128,
+}
 _USUAL_CEILING = 0.8
 """Measured ceiling over published peak, where nobody measured: the mean of H100 (0.80), A100 (0.87) and B200 (0.78)."""
 
@@ -71,11 +82,16 @@ class Rates:
     cast: float
     """Seconds to scale and cast one element of an operand."""
     wave: float
-    """Outputs of half-empty waves that a product pays for."""
+    """Share of the empty part of a last wave of tiles that costs time."""
+    processors: float
     fill: float
     misalignment: float
     attention: float
     """Seconds of an operation of fused attention's forward pass, long sequences and heads of 128."""
+    flash2: float
+    """Times as long with FlashAttention-2."""
+    small_heads: float
+    unaligned_heads: float
     attention_length: float
     attention_backward: float
     score_passes: float
@@ -134,10 +150,16 @@ def _worked_out(accelerator: Accelerator, precision: str, software: Software, va
         wide_matmul=1 / wide,
         operand_bytes={"fp32": 4.0, "fp8": 1.0, "fp4": 0.56}.get(precision, 2.0),
         cast=values["cast_bytes"] * byte if narrow is not wide and precision in ("fp8", "fp4") else 0.0,
-        wave=values["wave_waste"] * _TILES.get(architecture, 128) * _OUTPUTS_OF_A_TILE,
+        wave=values["wave_waste"],
+        processors=_PROCESSORS.get(architecture, 128),
         fill=values["pipeline_fill"],
         misalignment=values["misalignment"],
         attention=1 / (peak * fused * speed),
+        flash2=values.get(f"flash2_slowdown.{architecture}", values["flash2_slowdown.blackwell"])
+        if architecture not in ("volta", "ampere", "ada", "tpu")
+        else 1.0,
+        small_heads=values["small_heads"],
+        unaligned_heads=values["unaligned_heads"],
         attention_length=values["attention_length"],
         attention_backward=values["attention_backward"],
         score_passes=values["score_passes"] * byte / speed,

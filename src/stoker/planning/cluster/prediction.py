@@ -78,7 +78,7 @@ def predict(
     links = Links.of(cluster, values)
     sizes = stage_sizes(workload)
     p = workload.parallelism
-    one = _passes(workload, rates, links, values, sizes)
+    one = _passes(workload, rates, links, values, sizes, software)
     seconds, count = one.seconds, workload.micro_batches
     body = one.forward + one.backward
     head = _head(workload, rates)
@@ -92,10 +92,10 @@ def predict(
         passes = bubble_passes(p.schedule, p.pp, p.stages_per_rank)
         seconds.pp_bubble = passes[0] * one.forward + passes[1] * one.backward
         amount = workload.micro_batch_size * workload.sequence_length / p.cp * workload.architecture.hidden_size * 2
-        hop = links.hop(p.tp * p.cp * p.dp, amount / p.tp)
+        hop = links.hop(p.tp * p.cp * p.dp, amount / p.tp if software.scatters_transfers else amount)
         v = p.stages_per_rank
         seconds.pp_transfer = 2 * hop * (count * v * values["pp_exposed"] + p.pp - 1)
-    budget = one.backward + ends * 0.67
+    budget = one.forward + one.backward + ends
     seconds.dp = _data_parallel(workload, links, values, sizes, software, budget, busy)
     seconds.optimizer = _optimizer(workload, rates, sizes)
     seconds.data = rates.step
@@ -104,7 +104,9 @@ def predict(
     return Prediction(seconds, memory_bytes(workload, sizes, values))
 
 
-def _passes(workload: Workload, rates: Rates, links: Links, values: Parameters, sizes: StageSizes) -> _Pass:
+def _passes(
+    workload: Workload, rates: Rates, links: Links, values: Parameters, sizes: StageSizes, software: Software
+) -> _Pass:
     a = workload.architecture
     seconds = Seconds()
     forward = backward = 0.0
@@ -113,7 +115,7 @@ def _passes(workload: Workload, rates: Rates, links: Links, values: Parameters, 
         if count <= 0:
             continue
         layer = layer_seconds(workload, rates, experts)
-        tp, tp_calls = _tensor_parallel(workload, links, values, layer)
+        tp, tp_calls = _tensor_parallel(workload, links, values, software)
         cp = _context_parallel(workload, links, values, layer)
         ep = _expert_parallel(workload, links, values) if experts else 0.0
         host = layer.host + tp_calls * rates.host_collective
@@ -144,13 +146,12 @@ def _recomputed(workload: Workload, layer: LayerSeconds, tp: float) -> tuple[flo
     part = 0.0
     if "attention" in recompute.operations:
         part += layer.attention_forward
-    if "activation" in recompute.operations or "norm" in recompute.operations:
-        part += layer.pointwise_forward * 0.5
+    part += layer.pointwise_forward * 0.5 * len(recompute.operations & {"activation", "norm"})
     return whole + (1 - recompute.layers) * part, recompute.layers * tp / 2
 
 
 def _tensor_parallel(
-    workload: Workload, links: Links, values: Parameters, layer: LayerSeconds
+    workload: Workload, links: Links, values: Parameters, software: Software
 ) -> tuple[float, float]:
     p = workload.parallelism
     if p.tp == 1:
@@ -159,7 +160,7 @@ def _tensor_parallel(
     one = links.ring(p.tp, 1, amount)
     # Each half of the layer: two ring passes (gather and scatter, or the halves of a sum) forward, two backward.
     total = 8 * one
-    if p.sequence_parallel:
+    if software.overlaps_tp:
         total *= 1 - values["tp_overlap"]
     return total, 8 if p.sequence_parallel else 4
 
@@ -183,13 +184,13 @@ def _expert_parallel(workload: Workload, links: Links, values: Parameters) -> fl
     tokens = workload.micro_batch_size * workload.sequence_length / p.cp / (p.tp if p.expert_tp == 1 else 1)
     amount = tokens * a.experts.per_token * a.experts.imbalance * a.hidden_size * 2
     stride = 1 if p.expert_tp == 1 else p.tp
-    return 4 * links.exchange(p.ep, stride, amount) * (1 - values["ep_overlap"])
+    return 4 * links.exchange(p.ep, stride, amount, a.experts.per_token) * (1 - values["ep_overlap"])
 
 
 def _head(workload: Workload, rates: Rates) -> float:
     a, p = workload.architecture, workload.parallelism
     tokens = workload.micro_batch_size * workload.sequence_length / p.cp
-    forward, backward = linear(rates, tokens, a.hidden_size, a.vocabulary_size / p.tp)
+    forward, backward = linear(rates, tokens, a.hidden_size, -(-a.vocabulary_size // (128 * p.tp)) * 128)
     passes = 1 + a.mtp_depth
     return passes * ((forward + backward) * rates.wide_matmul + tokens * a.vocabulary_size / p.tp * rates.loss)
 
@@ -230,12 +231,14 @@ def _data_parallel(
             each += links.ring(shards, stride, held * workload.gradient_bytes)
             each += 2 * links.ring(p.dp_replicate, stride * shards, held / shards * workload.gradient_bytes)
         whole = each * count
+        overlap = values["fsdp_overlap"]
         return (1 - overlap) * whole + max(0.0, overlap * whole - busy)
     total = gradients + (gathers if p.zero_stage else gradients)
+    if software.broadcasts_shards and p.zero_stage and p.dp_shard * p.tp > links.domain:
+        total += p.dp_shard * values["broadcast_latency"]
     if not software.overlaps_gradients:
         return total
-    budget = backward if p.pp == 1 else backward / p.stages_per_rank
-    return (1 - overlap) * total + max(0.0, overlap * total - budget)
+    return (1 - overlap) * total + max(0.0, overlap * total - backward)
 
 
 def _optimizer(workload: Workload, rates: Rates, sizes: StageSizes) -> float:
@@ -250,4 +253,6 @@ def _optimizer(workload: Workload, rates: Rates, sizes: StageSizes) -> float:
     kept = held if p.zero_stage < 2 else own
     moved = own * (2 * workload.optimizer_bytes + workload.gradient_bytes + workload.parameter_bytes)
     moved += kept * 2 * workload.gradient_bytes
+    if workload.micro_batches > 1:
+        moved += kept * 2 * workload.gradient_bytes * (workload.micro_batches - 1)
     return moved * rates.byte

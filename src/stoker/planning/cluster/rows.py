@@ -11,8 +11,11 @@ from stoker.errors import BadInput
 from stoker.planning.cluster import software
 from stoker.planning.cluster.accelerators import accelerator_named
 from stoker.planning.cluster.cluster import Cluster
+from stoker.planning.cluster.filling_in import with_largest_micro_batch, with_least_recompute
+from stoker.planning.cluster.sizes import total_parameters
 from stoker.planning.cluster.software import Software
 from stoker.planning.cluster.workload import (
+    ALL_BUT_PRODUCTS,
     FULL,
     NONE,
     SELECTIVE,
@@ -20,7 +23,6 @@ from stoker.planning.cluster.workload import (
     Experts,
     Latent,
     Parallelism,
-    Recompute,
     Workload,
 )
 
@@ -68,38 +70,50 @@ def case_of(row: Row) -> Case:
     used = _software(row)
     parallelism = _parallelism(row, cluster, assumptions)
     precision = _precision(row)
-    old = used in (software.MEGATRON_2021, software.MEGATRON_DEEPSPEED, software.ONEFLOW)
+    kernel = used.attention
+    old = kernel == "unfused"
     micro = number(row, "micro_batch")
     batch = _need(row, "global_batch_seqs")
-    if micro is None:
-        micro = _micro_batch(parallelism, batch)
-        assumptions.append(f"micro-batch of {micro}")
     dropout = old
     architecture = replace(architecture, dropout=dropout)
     workload = Workload(
         architecture=architecture,
         sequence_length=_need(row, "seq_len"),
         parallelism=parallelism,
-        micro_batch_size=micro,
+        micro_batch_size=micro or 1,
         global_batch_size=batch,
-        recompute=_recompute(row, assumptions),
+        recompute=_RECOMPUTE.get(row["recompute"].strip(), NONE),
         precision=precision,
-        attention_kernel="unfused" if old else "flash",
-        gradient_bytes=2.0 if old and precision == "fp16" else 4.0,
+        attention_kernel=kernel,
+        gradient_bytes=2.0 if precision == "fp16" else used.bf16_gradient_bytes,
+        optimizer_bytes=used.optimizer_bytes,
+        kept_parameter_bytes=used.kept_parameter_bytes,
+        keeps_stage_outputs=used.keeps_stage_outputs,
     )
-    if used is software.INTERNEVO:
-        workload = replace(workload, gradient_bytes=2.0)
     if "PURE" in row["notes"]:
         workload = replace(workload, gradient_bytes=2.0)
+    if micro is None:
+        workload = with_largest_micro_batch(workload, cluster)
+        assumptions.append(f"micro-batch of {workload.micro_batch_size}, the largest that fits")
+    if not row["recompute"].strip():
+        if used is software.JAX:
+            workload = replace(workload, recompute=ALL_BUT_PRODUCTS)
+            assumptions.append("all but matrix products computed again, as XLA's usual policies do")
+        else:
+            workload = with_least_recompute(workload, cluster)
+            assumptions.append(
+                f"recomputation of {workload.recompute.layers:.0%} of the layers, the least that fits"
+            )
     return Case(workload, cluster, used, tuple(assumptions), "allocated" in row["notes"])
 
 
 def _architecture(row: Row, assumptions: list[str]) -> Architecture:
     layers, hidden = _need(row, "layers"), _need(row, "hidden")
     heads = number(row, "heads")
-    if heads is None:
-        heads = max(1, hidden // 128)
-        assumptions.append(f"{heads} heads (of 128)")
+    head_size = re.search(r"head_dim (\d+)", row["notes"])
+    if heads is None or (hidden % heads and not head_size and not number(row, "experts")):
+        heads = layers if heads is None and hidden % layers == 0 else max(1, hidden // 128)
+        assumptions.append(f"{heads} heads")
     name, notes = row["model_name"].lower(), row["notes"]
     experts = number(row, "experts")
     ffn = number(row, "ffn") or 4 * hidden
@@ -110,7 +124,6 @@ def _architecture(row: Row, assumptions: list[str]) -> Architecture:
     if vocabulary is None:
         vocabulary = 51200
         assumptions.append("vocabulary of 51,200")
-    head_size = re.search(r"head_dim (\d+)", notes)
     common = dict(
         layers=layers,
         hidden_size=hidden,
@@ -123,7 +136,7 @@ def _architecture(row: Row, assumptions: list[str]) -> Architecture:
         learned_positions=not gated and experts is None,
     )
     if experts is None:
-        return Architecture(ffn_hidden_size=ffn, **common)
+        return _nearest_in_size(Architecture(ffn_hidden_size=ffn, **common), row)
     first = 0
     latent = None
     shared = 0
@@ -145,23 +158,48 @@ def _architecture(row: Row, assumptions: list[str]) -> Architecture:
     )
 
 
+def _nearest_in_size(architecture: Architecture, row: Row) -> Architecture:
+    """With embeddings tied or not, whichever comes nearer to the size that the row states."""
+    text = row.get("params_b", "")
+    if not text:
+        return architecture
+    either = [
+        replace(architecture, tied_embeddings=tied)
+        for tied in (architecture.tied_embeddings, not architecture.tied_embeddings)
+    ]
+    length = number(row, "seq_len") or 0
+    return min(either, key=lambda one: abs(total_parameters(one, length) - float(text) * 1e9))
+
+
 _SOFTWARE = (
     (r"maxtext|jax|pax|tpu", software.JAX),
     (r"oneflow", software.ONEFLOW),
     (r"internevo|internlm train", software.INTERNEVO),
     (r"vtrain|bigscience|deepspeed", software.MEGATRON_DEEPSPEED),
-    (r"dlperf|megatron-lm 20(19|20|21|22)|ptd-p|korthikanti", software.MEGATRON_2021),
+    (r"dlperf|megatron-lm 20(19|20)", software.MEGATRON_2020),
+    (r"megatron-lm 20(21|22)|ptd-p|korthikanti", software.MEGATRON_2021),
     (r"foundry|fsdp|torchtitan|automodel|composer|lightning", software.FSDP),
-    (r"megatron|nemo|simumax|dgx cloud|mlperf|zero.bubble|megascale", software.MEGATRON_CORE),
+    (r"megatron-bridge|nemo|dgx cloud|mlperf|megascale", software.NEMO),
+    (r"megatron-lm readme", software.MEGATRON_LM_TUNED),
+    (r"megatron|simumax|zero.bubble", software.MEGATRON_LM),
 )
 
 
 def _software(row: Row) -> Software:
     text = f"{row['model_name']} {row['source']}".lower()
-    for pattern, found in _SOFTWARE:
-        if re.search(pattern, text):
-            return found
-    return software.UNKNOWN
+    found = next((one for pattern, one in _SOFTWARE if re.search(pattern, text)), software.UNKNOWN)
+    year = number(row, "year") or 0
+    if 0 < year <= _LAST_UNFUSED_YEAR:
+        return _BEFORE_FUSED.get(found.name, found)
+    return found
+
+
+_LAST_UNFUSED_YEAR = 2022
+_BEFORE_FUSED = {
+    software.MEGATRON_DEEPSPEED.name: software.MEGATRON_DEEPSPEED_2022,
+    software.MEGATRON_LM.name: software.MEGATRON_2021,
+    software.NEMO.name: software.MEGATRON_2021,
+}
 
 
 def _cluster(row: Row) -> Cluster:
@@ -231,12 +269,4 @@ def _precision(row: Row) -> str:
     return "fp4" if "fp4" in text else text
 
 
-def _micro_batch(p: Parallelism, batch: int) -> int:
-    return 1
-
-
-def _recompute(row: Row, assumptions: list[str]) -> Recompute:
-    text = row["recompute"].strip()
-    if not text:
-        assumptions.append("no recomputation")
-    return {"full": FULL, "selective": SELECTIVE}.get(text, NONE)
+_RECOMPUTE = {"full": FULL, "selective": SELECTIVE, "none": NONE}

@@ -70,8 +70,10 @@ def stage_sizes(workload: Workload) -> StageSizes:
     share = a.experts.layers(a.layers) / a.layers if a.experts else 0.0
     dense = layer_parameters(a, p.tp, p.ep, p.expert_tp, experts=False).dense
     sparse = layer_parameters(a, p.tp, p.ep, p.expert_tp, experts=True)
-    with_experts = layers * share + (a.mtp_depth if a.experts else 0)
-    plain = layers - layers * share + (0 if a.experts else a.mtp_depth)
+    # Leading dense layers are on the first rank alone: the others' layers all have experts.
+    routed = layers * share if p.pp == 1 else min(layers, layers * p.pp * share)
+    with_experts = routed + (a.mtp_depth if a.experts else 0)
+    plain = layers - routed + (0 if a.experts else a.mtp_depth)
     ends = 2 if p.pp == 1 and not a.tied_embeddings else 1
     return StageSizes(
         layers=layers,

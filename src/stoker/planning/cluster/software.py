@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,23 @@ class Software:
     name: str
     overlaps_gradients: bool = True
     """Whether gradients are summed while backward goes on."""
+    overlaps_tp: bool = False
+    """Whether tensor-parallel traffic goes on beside the products it belongs to (userbuffers, async TP)."""
+    scatters_transfers: bool = True
+    """Whether tensor-parallel ranks send their part of a stage's output, instead of all of it each."""
+    broadcasts_shards: bool = False
+    """Whether updated parameters are sent from each rank in turn, instead of gathered at once."""
+    optimizer_bytes: float = 12.0
+    """Of an optimizer's state for a parameter at the highest moment of its step: master copy and two moments, and
+    where gradients are copied to fp32 first (and changed in copies) those too."""
+    kept_parameter_bytes: float = 2.0
+    """Of a parameter between steps; where it is fp32 it is the master copy too."""
+    bf16_gradient_bytes: float = 4.0
+    """Of a gradient kept through a step in bf16 training."""
+    keeps_stage_outputs: bool = False
+    """Whether a pipeline stage keeps what it sent until the gradient of it has come."""
+    attention: Literal["flash", "flash2", "unfused"] = "flash"
+    """`flash2`: FlashAttention-2, which does not use what Hopper and later add."""
 
     def speed(self, values: Mapping[str, float]) -> float:
         """Of its kernels, over Megatron-Core's."""
@@ -33,11 +51,23 @@ class Software:
         return product ** (1 / count) if count else 1.0
 
 
-MEGATRON_CORE = Software("megatron-core")
-MEGATRON_2021 = Software("megatron-2021", overlaps_gradients=False)
-MEGATRON_DEEPSPEED = Software("megatron-deepspeed", overlaps_gradients=False)
-ONEFLOW = Software("oneflow")
-FSDP = Software("fsdp")
-JAX = Software("jax")
-INTERNEVO = Software("internevo")
+NEMO = Software("nemo", overlaps_tp=True, bf16_gradient_bytes=2.0)
+MEGATRON_LM = Software("megatron-lm")
+MEGATRON_LM_TUNED = Software("megatron-lm", overlaps_tp=True)
+MEGATRON_2021 = Software("megatron-2021", overlaps_gradients=False, attention="unfused")
+MEGATRON_2020 = Software("megatron-2021", overlaps_gradients=False, scatters_transfers=False, attention="unfused")
+_DEEPSPEED = {
+    "overlaps_gradients": False,
+    "optimizer_bytes": 20.0,
+    "bf16_gradient_bytes": 6.0,
+    "keeps_stage_outputs": True,
+}
+MEGATRON_DEEPSPEED = Software("megatron-deepspeed", attention="flash2", **_DEEPSPEED)
+MEGATRON_DEEPSPEED_2022 = Software("megatron-deepspeed-2022", attention="unfused", **_DEEPSPEED)
+ONEFLOW = Software("oneflow", overlaps_gradients=False, scatters_transfers=False, attention="unfused")
+FSDP = Software("fsdp", attention="flash2", kept_parameter_bytes=4.0, optimizer_bytes=8.0)
+JAX = Software("jax", kept_parameter_bytes=4.0, optimizer_bytes=8.0)
+INTERNEVO = Software(
+    "internevo", broadcasts_shards=True, optimizer_bytes=24.0, bf16_gradient_bytes=2.0, attention="flash2"
+)
 UNKNOWN = Software("unknown")

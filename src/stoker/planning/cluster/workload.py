@@ -131,6 +131,7 @@ class Recompute:
 
 
 FULL, SELECTIVE, NONE = Recompute(1.0), Recompute(0.0, frozenset({"attention"})), Recompute()
+ALL_BUT_PRODUCTS = Recompute(0.0, frozenset({"attention", "norm", "activation"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +154,21 @@ class Workload:
     recompute: Recompute = NONE
     precision: Precision = "bf16"
     """Of matrix products in blocks; sums, norms and loss are wider."""
-    attention_kernel: Literal["flash", "unfused"] = "flash"
-    """Unfused: all scores are written to memory, as Megatron-LM did until 2022."""
+    attention_kernel: Literal["flash", "flash2", "unfused"] = "flash"
+    """`flash`: the best there is for the accelerator (FlashAttention-3, cuDNN); `flash2`: FlashAttention-2, which
+    leaves what Hopper and later add unused; unfused: all scores are written to memory, as Megatron-LM did until 2022."""
     offload: Offload = field(default_factory=Offload)
     optimizer: Literal["adamw", "muon", "lion", "sgd", "adafactor"] = "adamw"
     parameter_bytes: float = 2.0
     """Of a parameter that forward and backward use."""
+    kept_parameter_bytes: float = 2.0
+    """Of a parameter between steps; where it is fp32 it is the master copy too."""
     gradient_bytes: float = 4.0
     """Of a gradient that is kept and summed."""
     optimizer_bytes: float = 12.0
-    """Of master copy and moments, for a parameter."""
+    """Of master copy and moments, for a parameter, at the highest moment of the update."""
+    keeps_stage_outputs: bool = False
+    """Whether a pipeline stage keeps what it sent until the gradient of it has come."""
 
     @property
     def micro_batches(self) -> int:
