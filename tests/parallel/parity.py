@@ -173,3 +173,15 @@ def check(layout: Layout, cases: list[str], bound: float = 1e-12) -> None:
         for case, found, reference in zip(cases, outcomes, expected, strict=True):
             error, what = worst_difference(found, reference)
             assert error < bound, f"{layout}, {case}, rank {rank}: {what} differs by {error:.1e}"
+
+
+def assert_same(found: Outcome, expected: Outcome, what: str) -> None:
+    """To the bit."""
+    assert found.loss == expected.loss, what
+    assert torch.equal(found.norms, expected.norms), what
+    for (name, _, ours), (_, _, theirs) in zip(found.gradients, expected.gradients, strict=True):
+        assert ours is not None
+        assert theirs is not None
+        assert torch.equal(ours, theirs), f"{what}: {name}"
+    for module, counted in expected.routing.items():
+        assert all(map(torch.equal, found.routing[module], counted)), f"{what}: {module}"

@@ -17,6 +17,7 @@ from stoker.parallel.context_parallel import SequenceSplit, context_parallel
 from stoker.parallel.expert_parallel import SequencesOverRanks, expert_parallel
 from stoker.parallel.fixed_order import FixedOrder, FixedOrderGradients
 from stoker.parallel.gradients import Gradients
+from stoker.parallel.offload import Offload
 from stoker.parallel.parallel_model import LocalInputs, ParallelModel, Stage
 from stoker.parallel.pipeline import Pipeline, stages_of_rank
 from stoker.parallel.placement import Held, hold, initialise_part
@@ -42,8 +43,8 @@ class Settings:
     """Sum gradients in an order that does not depend on the layout; for data-parallel layouts only."""
     recompute: Recomputation = field(default_factory=Recomputation)
     """What layers compute again in backward."""
-    offload_stages: bool = False
-    """Let what pipeline stages keep for backward rest in host memory."""
+    offload_activations: bool = False
+    """Let what layers keep for backward rest in host memory."""
 
 
 _DEFAULT = Settings()
@@ -73,7 +74,8 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
             for layer, block in numbered_blocks(part):
                 compile_block(block, settings.recompute.shares.get(layer, 1.0))
         blocks = [block for _, block in numbered_blocks(part)]
-        stages[number] = Stage(part, held, shard(part, blocks, world, settings.reduce, order))
+        offload = Offload(part, world.device) if settings.offload_activations else None
+        stages[number] = Stage(part, held, shard(part, blocks, world, settings.reduce, order), offload)
     ours = [one for stage in stages.values() for one in stage.held.values()]
     for stage in stages.values():
         _materialise(stage, world.device, settings.seed)
@@ -88,7 +90,7 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
         config=model.config,
         gradients=Gradients(names, parameters, world, exact=settings.fixed_order),
         split=split,
-        pipeline=_pipeline(stages, model, split, world, settings),
+        pipeline=_pipeline(stages, model, world),
         order=order,
         summed=_summed(parameters, world, settings, order, model.config.moe is not None),
         partial=PartialGradients(
@@ -139,9 +141,7 @@ def _share_embedding(stages: dict[int, Stage], world: World) -> list[tuple[Held,
     return []
 
 
-def _pipeline(
-    stages: dict[int, Stage], model: Decoder, split: SequenceSplit | None, world: World, settings: Settings
-) -> Pipeline[LocalInputs] | None:
+def _pipeline(stages: dict[int, Stage], model: Decoder, world: World) -> Pipeline[LocalInputs] | None:
     if world.layout.pp == 1:
         return None
     part = next(iter(stages.values())).part
@@ -154,7 +154,8 @@ def _pipeline(
         return B, L, model.config.hidden_size
 
     parts = {number: stage.part for number, stage in stages.items()}
-    return Pipeline(parts, world.layout, world, stream_shape, dtype, offload=settings.offload_stages)
+    offload = {number: stage.offload for number, stage in stages.items() if stage.offload is not None}
+    return Pipeline(parts, world.layout, world, stream_shape, dtype, offload=offload)
 
 
 def _summed(

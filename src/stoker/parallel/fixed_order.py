@@ -118,6 +118,11 @@ class FixedOrderGradients:
     def __init__(self, parameters: Sequence[nn.Parameter], order: FixedOrder) -> None:
         self._parameters, self._order = list(parameters), order
 
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Whose gradients are summed."""
+        return self._parameters
+
     def finish(self) -> None:
         """Nothing is left to do."""
 

@@ -6,7 +6,8 @@ This is the only place that knows how parts of gradients on different ranks add 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,29 @@ class Gradients:
         self._places = [index[one.name] for one in self._held]
         # A part that several ranks hold counts once in all.
         self._shares = [1.0 / (one.placement.holders * one.copies) for one in self._held]
+        self._released: dict[Tensor, Tensor] = {}
+        """Norms of gradients that were used as soon as they were complete, by parameter."""
+
+    def release(self, ready: Iterable[Tensor], update: Callable[[Tensor], None]) -> None:
+        """Have the gradients of `ready`, which no later sum changes, used by `update` at once and forgotten.
+
+        A gradient that is not finite is forgotten without being used; its norm tells.
+        """
+        for parameter in ready:
+            parameter.register_post_accumulate_grad_hook(partial(self._use, update))  # type: ignore[no-untyped-call]
+
+    def _use(self, update: Callable[[Tensor], None], parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        gradient = local(parameter.grad)
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+        self._released[parameter] = norm.to(torch.float64)
+        if bool(norm.isfinite()):
+            update(parameter)
+        parameter.grad = None
+
+    def is_released(self, parameter: Tensor) -> bool:
+        """Whether its gradient was used already."""
+        return parameter in self._released
 
     def scale(self, factor: float) -> None:
         """Multiply every gradient by `factor`, in place."""
@@ -55,6 +79,9 @@ class Gradients:
             shares = norms.new_tensor([self._shares[place] for place in present])
             where = torch.tensor([self._places[place] for place in present], device=squares.device)
             squares.index_add_(0, where, norms.square() * shares)
+        for place, one, share in zip(self._places, self._held, self._shares, strict=True):
+            if one.parameter in self._released:
+                squares[place] += self._released[one.parameter].square() * share
         return self._world.sum(squares).sqrt()
 
     def _exact_norms(self) -> Tensor:
@@ -103,6 +130,7 @@ class Gradients:
         """Forget all gradients."""
         for one in self._held:
             one.parameter.grad = None
+        self._released.clear()
 
 
 def _gradient_of(held: Held) -> Tensor:

@@ -19,6 +19,7 @@ from stoker.parallel.context_parallel import SequenceSplit
 from stoker.parallel.expert_parallel import SequencesOverRanks
 from stoker.parallel.fixed_order import FixedOrder, FixedOrderGradients
 from stoker.parallel.gradients import Gradients
+from stoker.parallel.offload import Offload, Rest
 from stoker.parallel.pipeline import Pipeline
 from stoker.parallel.placement import Held
 from stoker.parallel.replicate import PartialGradients, SummedGradients
@@ -67,6 +68,7 @@ class Stage:
     part: Decoder
     held: dict[str, Held]
     sharding: Sharding | None
+    offload: Offload | None = None
 
 
 @dataclass
@@ -174,10 +176,23 @@ class ParallelModel:
                 own[name].update_selection_bias(found[name].tokens_per_expert)
         return found
 
+    def release_gradients(self, update: Callable[[Tensor], None]) -> None:
+        """Have `update` use each gradient as soon as it is complete, where that is before the end of backward.
+
+        For steps of one micro-batch. Gradients that ranks sum afterwards are there as ever, and so are those
+        that a pipeline puts off.
+        """
+        late = {id(parameter) for parameter in self.partial.parameters}
+        late |= {id(parameter) for parameter in self.summed.parameters}
+        ready = [one.parameter for one in self.held if one.is_parameter and id(one.parameter) not in late]
+        self.gradients.release(ready, update)
+
     def _complete_gradients(self) -> None:
         """A rank without heads uses no keys, but has a part, if an empty one, in what optimizers do together."""
         for one in self.held:
-            if one.is_parameter and one.parameter.requires_grad and one.parameter.grad is None:
+            if not one.is_parameter or self.gradients.is_released(one.parameter):
+                continue
+            if one.parameter.requires_grad and one.parameter.grad is None:
                 one.parameter.grad = torch.zeros_like(one.parameter)
 
     def _mixture_names(self) -> list[str]:
@@ -193,7 +208,9 @@ class ParallelModel:
             if self.order is not None:
                 self.order.begin(index, len(batches))
             with self._before_backward(0, last, False):
-                with phase("forward"):
+                offload = self.stages[0].offload
+                rest = nullcontext() if offload is None else Rest(offload, long=False).saving()
+                with phase("forward"), rest:
                     losses = run(self.part, batch, None)
                 assert isinstance(losses, TokenLosses)
                 with phase("backward"):

@@ -69,6 +69,11 @@ class SummedGradients:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(self._hook(bucket))  # type: ignore[no-untyped-call]
 
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Whose gradients are summed."""
+        return [parameter for bucket in self._buckets for parameter in bucket.parameters]
+
     @contextmanager
     def during(self, last: bool) -> Iterator[None]:
         """Around a backward pass: after the `last` gradients are complete, and are summed while it goes on."""
@@ -105,6 +110,12 @@ class PartialGradients:
         """`twins` are two places on this rank of one parameter."""
         self._buckets = list(_buckets(list(parameters), float("inf"), None))
         self._twins = [(one.parameter, other.parameter) for one, other in twins]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Whose gradients are summed."""
+        twins = [parameter for pair in self._twins for parameter in pair]
+        return twins + [parameter for bucket in self._buckets for parameter in bucket.parameters]
 
     def finish(self) -> None:
         """Sum, after all other sums. Collective, once a step."""

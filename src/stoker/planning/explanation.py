@@ -124,16 +124,16 @@ def _of_memory(
         if found.shares:
             what = "what the compiler chooses"
         yield (
-            f"{counted(layers, 'layers')} on the first rank compute again in backward ({what}): {saved:.2f} GiB less "
-            f"at the highest moment for {_duration(repeating)} more a step"
+            f"{counted(layers, 'layers')} of the first rank compute again in backward ({what}): {saved:.2f} GiB "
+            f"less at the highest moment for {_duration(repeating)} more a step"
         )
-    where = (
-        "in the same memory on this machine, so that nothing is saved" if machine.device == "cpu" else "on the host"
-    )
+    where = "in host memory"
+    if machine.device == "cpu":
+        where += ", which is this device's own: nothing is saved"
     if wanted.offload_activations:
-        yield f"activations rest {where}, but those of a layer and of the next to be used"
+        yield f"activations rest {where}"
     if wanted.offload_optimizer:
-        yield f"optimizer state rests {where}, and the processor makes the update"
+        yield f"optimizer state rests {where}"
     if wanted.release_gradients:
         yield "gradients that no sum over ranks follows are used and let go of while backward goes on"
 

@@ -209,11 +209,14 @@ class _Account:
         layout = self.layout
         shared = layout.tp > 1 and not part.expert and part.local == part.whole
         twice = part.name == "embedding.weight" and layout.pp > 1
-        copies, sizes = layout.replicate_size, expert_sizes(layout)
-        summed = (
-            (sizes.shard == 1 and sizes.replicate > 1) if part.expert else (layout.dp_shard == 1 and copies > 1)
-        )
-        return shared or twice or summed or (self.puts_off and len(part.whole) > 1)
+        return shared or twice or self._copies(part) > 1 or (self.puts_off and len(part.whole) > 1)
+
+    def _copies(self, part: Part) -> int:
+        """Ranks over which the gradient is summed in buckets."""
+        if part.expert:
+            sizes = expert_sizes(self.layout)
+            return sizes.replicate if sizes.shard == 1 else 1
+        return self.layout.replicate_size if self.layout.dp_shard == 1 else 1
 
     def kept(self) -> int:
         """Most that all passes in flight keep for backward."""
@@ -292,12 +295,7 @@ class _Account:
 
     def summed(self) -> int:
         """Buckets of gradients that are summed over copies, which are there until the last has arrived."""
-        copies = self.layout.replicate_size if self.layout.dp_shard == 1 else 1
-        sizes = expert_sizes(self.layout)
-        of_experts = sizes.replicate if sizes.shard == 1 else 1
-        return self.sum_width * sum(
-            part.local_elements for part in self.parts if (of_experts if part.expert else copies) > 1
-        )
+        return self.sum_width * sum(part.local_elements for part in self.parts if self._copies(part) > 1)
 
     def updating(self) -> int:
         """What the optimizer holds for a moment while it updates."""

@@ -98,6 +98,12 @@ class Recipe(Section):
         found = problems(self.layout, replace(self.shape, batch_sizes=()))
         if found:
             raise ValueError(f"layout: {'; '.join(found)}. {suggestion(self.layout, self.shape)}")
+        steps = [1, *(ramp.step for ramp in self.training.batch_ramp)]
+        if self.training.memory.release_gradients and (most := max(map(self.accumulation_at, steps))) > 1:
+            raise ValueError(
+                f"training.memory.release_gradients uses a gradient after one micro-batch, but a rank has {most} "
+                f"in a step; set training.micro_batch_size={self.micro_batch_size_at(1) * most}, or a smaller batch"
+            )
         divided = [name for name in ("pp", "cp", "tp", "ep") if getattr(self.layout, name) > 1]
         if self.training.deterministic == "across_layouts" and divided:
             raise ValueError(

@@ -71,3 +71,9 @@ class Memory(Section):
     """What is done to need less memory. Nothing of it changes what is computed."""
 
     recompute: Recompute = Recompute()
+    offload_activations: bool = False
+    """What layers keep for backward rests in host memory, and comes back a layer ahead of its use."""
+    offload_optimizer: bool = False
+    """Optimizer state stays in host memory, where the processor makes the update; of adamw and lion."""
+    release_gradients: bool = False
+    """Update a weight as soon as its gradient is complete, and let go of the gradient; of adamw and lion."""

@@ -169,6 +169,33 @@ class Training(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _memory_is_possible(self) -> Training:
+        memory, name = self.memory, self.optimizer.name
+        of_parts = [field for field in ("offload_optimizer", "release_gradients") if getattr(memory, field)]
+        if of_parts and not isinstance(self.optimizer, AdamW | Lion):
+            raise ValueError(
+                f"memory.{of_parts[0]} needs an optimizer whose update of a weight needs nothing but that weight: "
+                f"optimizer.name adamw or lion, but it is {name}"
+            )
+        if not memory.release_gradients:
+            return self
+        for wrong, remedy in (
+            (self.gradient_clip is not None, "gradient_clip=null: the global norm is known only after backward"),
+            (self.precision == "fp16", "precision=bf16: whether fp16 overflowed is known only after backward"),
+            (
+                self.precision == "pure_bf16",
+                "precision=bf16: pure_bf16 counts the weights that an update did not move, all at once",
+            ),
+            (
+                self.deterministic == "across_layouts",
+                "deterministic=same_layout: a fixed order adds gradients up after backward",
+            ),
+        ):
+            if wrong:
+                raise ValueError(f"memory.release_gradients needs training.{remedy}")
+        return self
+
     def batch_size_at(self, step: int) -> int:
         """Sequences in the global batch of `step` (the first step is 1)."""
         size = self.global_batch_size

@@ -107,6 +107,7 @@ def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelM
         reduce=reduction_dtype(recipe.training),
         seed=recipe.seed,
         fixed_order=recipe.training.deterministic == "across_layouts",
+        offload_activations=recipe.training.memory.offload_activations,
         recompute=recomputation_of_rank(recipe, vocabulary_size, world.device.type, world.rank),
     )
     return apply(model, world, settings)

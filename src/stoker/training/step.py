@@ -17,7 +17,7 @@ from stoker.model.router import RouterStatistics
 from stoker.parallel import Inputs, ParallelModel
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
-from stoker.training.optimizer import set_learning_rate
+from stoker.training.optimizer import AdamWOptimizer, LionOptimizer, set_learning_rate
 from stoker.training.precision import DynamicLossScale, autocast, dead_updates
 from stoker.training.schedule import learning_rate_factor
 
@@ -67,6 +67,10 @@ class TrainingStep:
         self.optimizer = optimizer
         self.loss_scale = loss_scale
         self.clock = clock
+        if recipe.training.memory.release_gradients:
+            assert isinstance(optimizer, AdamWOptimizer | LionOptimizer), "the recipe refuses others"
+            groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
+            model.release_gradients(lambda parameter: optimizer.step_one(parameter, groups[parameter]))
 
     def __call__(self, step: int, batches: Sequence[MicroBatch], *, with_modules: bool, stop: bool) -> StepResult:
         """Train on this rank's part of the global batch of `step`.
@@ -79,6 +83,8 @@ class TrainingStep:
         with self.clock.phase("communication"):
             counted = sum(int((batch.targets >= 0).sum()) for batch in batches) if self.model.counts else 0
             tokens = int(world.sum(torch.tensor(counted, dtype=torch.int64, device=world.device)))
+        factor = learning_rate_factor(training.schedule, step, training.steps)
+        learning_rate = set_learning_rate(self.optimizer, factor)
         sums = self._accumulate_gradients(step, batches, tokens)
         with self.clock.phase("communication"):
             sums = world.sum(torch.cat([sums, sums.new_tensor([float(stop)])]))
@@ -90,8 +96,6 @@ class TrainingStep:
         finite = math.isfinite(norm) and math.isfinite(loss)
         overflowed = self.loss_scale is not None and math.isfinite(loss) and not finite
         dead_updates = None
-        factor = learning_rate_factor(training.schedule, step, training.steps)
-        learning_rate = set_learning_rate(self.optimizer, factor)
         clipped = finite and training.gradient_clip is not None and norm > training.gradient_clip
         with self.clock.phase("optimizer"):
             if finite:

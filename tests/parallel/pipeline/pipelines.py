@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from stoker.layout import Layout
 from stoker.model import Decoder, TokenLosses
 from stoker.parallel import World
+from stoker.parallel.offload import Offload
 from stoker.parallel.pipeline import Pipeline, stages_of_rank
 from stoker.recipe import Model
 
@@ -120,12 +121,13 @@ def one_process(model: Decoder, batches: list[Batch], run: Runner) -> Result:
 
 
 def pipeline_of(
-    model: Decoder, layout: Layout, world: World, dtype: torch.dtype = torch.float64, **options: Any
+    model: Decoder, layout: Layout, world: World, dtype: torch.dtype = torch.float64, offload: bool = False
 ) -> tuple[Pipeline[Batch], dict[int, Decoder]]:
     """A pipeline of deep copies of the layers of `model`."""
     world = replace(world, layout=layout)
     stages = stages_of_rank(model, layout, world.rank)
-    return Pipeline(stages, layout, world, shape_of, dtype, **options), stages
+    resting = {stage: Offload(part, world.device) for stage, part in stages.items() if offload}
+    return Pipeline(stages, layout, world, shape_of, dtype, offload=resting), stages
 
 
 def shape_of(batch: Batch) -> tuple[int, ...]:

@@ -132,7 +132,7 @@ def _many_shapes(rank: int, ranks: int, store: Any) -> None:
 
 
 def test_every_feature_of_the_model_and_offload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.parallel.pipeline.offload.SMALLEST_BYTES", 0)
+    monkeypatch.setattr("stoker.parallel.offload.SMALLEST_BYTES", 0)
     run_ranks(_many_shapes, 2, timeout=150)
 
 
@@ -181,7 +181,7 @@ def _check_sharded(
 
 
 def test_stages_that_are_sharded_sum_after_their_last_weight_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.parallel.pipeline.offload.SMALLEST_BYTES", 0)
+    monkeypatch.setattr("stoker.parallel.offload.SMALLEST_BYTES", 0)
     run_ranks(_sharded, 4, timeout=150)
 
 

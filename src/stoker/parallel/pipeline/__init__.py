@@ -1,8 +1,7 @@
 """`pp`: the layers are divided into stages, and ranks carry out a schedule of them (`stoker.pipeline_schedule`).
 
 `split.py` makes the stages, `program.py` says what one rank does in a step, `executor.py` does it,
-`lanes.py` moves tensors between ranks, `deferred.py` puts weight gradients off, `offload.py` lets
-activations rest in host memory.
+`lanes.py` moves tensors between ranks, `deferred.py` puts weight gradients off.
 """
 
 from stoker.parallel.pipeline.executor import Executed, Pipeline

@@ -15,9 +15,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from stoker.layout import Layout
 from stoker.model import Decoder, TokenLosses
+from stoker.parallel.offload import Offload, Rest
 from stoker.parallel.pipeline.deferred import WeightGradients
 from stoker.parallel.pipeline.lanes import Arrival, Inbox, Lanes
-from stoker.parallel.pipeline.offload import Offload, Rest
 from stoker.parallel.pipeline.program import Pass, Program, program
 from stoker.parallel.world import World
 from stoker.pipeline_schedule import Kind, Lane, Message, Payload
@@ -63,11 +63,11 @@ class Pipeline(Generic[Batch]):
         stream_shape: Callable[[Batch], tuple[int, ...]],
         dtype: torch.dtype,
         *,
-        offload: bool = False,
+        offload: Mapping[int, Offload] | None = None,
     ) -> None:
         """`stream_shape` and `dtype` are those of the residual stream between stages, for a micro-batch.
 
-        `offload` lets activations rest in host memory where the schedule leaves time for it. Collective.
+        `offload` is what lets activations of a stage rest in host memory. Collective.
         """
         self._owners = stage_to_rank(layout)
         self._last_stage = len(self._owners) - 1
@@ -82,7 +82,7 @@ class Pipeline(Generic[Batch]):
         if program(layout, self._at, 1).splits:
             for stage, part in self._stages.items():
                 self._later[stage].install(part)
-        self._offload = {stage: Offload(part, world.device) for stage, part in self._stages.items() if offload}
+        self._offload = dict(offload or {})
         self.trace: list[Executed] = []
         """The actions of the last step, in order."""
         self.most_held = 0
@@ -209,8 +209,8 @@ class _Step(Generic[Batch]):
         entered = None
         if stage:
             entered = self._take(Payload.ACTIVATION, stage, stage - 1, micro_batch).requires_grad_()
-        if stage in pipeline._offload and (stage, micro_batch) in self._program.rests:
-            rest = Rest(pipeline._offload[stage])
+        if stage in pipeline._offload:
+            rest = Rest(pipeline._offload[stage], long=(stage, micro_batch) in self._program.rests)
         begun = time.perf_counter()
         with self._phase("forward"), rest.saving() if rest else nullcontext():
             output = self._run(pipeline._stages[stage], batch, entered)

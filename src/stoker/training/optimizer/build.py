@@ -10,12 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from stoker.parallel.placement import Held
+from stoker.parallel.placement import Held, local
 from stoker.recipe import Adafactor, AdamW, Lion, Muon, Training
 from stoker.training.optimizer.adafactor import AdafactorOptimizer
 from stoker.training.optimizer.adamw import AdamWOptimizer
 from stoker.training.optimizer.lion import LionOptimizer
 from stoker.training.optimizer.muon import MuonOptimizer
+from stoker.training.optimizer.on_host import host_of
 
 _log = logging.getLogger(__name__)
 Group = dict[str, Any]
@@ -34,10 +35,11 @@ def build_optimizer(held: Sequence[Held], training: Training) -> torch.optim.Opt
     by_parameter: dict[Tensor, Held] = {one.parameter: one for one in held}
     # The fused kernel rounds elements at the end of a tensor differently, so that shards would matter.
     fused = training.deterministic == "same_layout"
+    host = host_of([local(one.parameter) for one in held], training.memory.offload_optimizer)
     match settings:
         case AdamW():
             groups = _groups(held, training, settings.learning_rate, settings.weight_decay)
-            return AdamWOptimizer(groups, settings, fused)
+            return AdamWOptimizer(groups, settings, fused, host)
         case Muon():
             return MuonOptimizer(_muon_groups(held, training, settings), by_parameter, settings, fused)
         case Adafactor():
@@ -45,7 +47,7 @@ def build_optimizer(held: Sequence[Held], training: Training) -> torch.optim.Opt
             return AdafactorOptimizer(groups, by_parameter, settings)
         case Lion():
             groups = _groups(held, training, settings.learning_rate, settings.weight_decay)
-            return LionOptimizer(groups, settings)
+            return LionOptimizer(groups, settings, host)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> float:
