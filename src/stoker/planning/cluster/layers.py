@@ -12,7 +12,11 @@ from stoker.planning.cluster.workload import Architecture, Workload
 class LayerSeconds:
     """Forward and backward of a layer, by part. Recomputation is what `recompute` adds to backward."""
 
-    matmul_forward: float = 0.0
+    projections_forward: float = 0.0
+    """Products that queries, keys and values come from."""
+    output_forward: float = 0.0
+    ffn_forward: float = 0.0
+    experts_forward: float = 0.0
     matmul_backward: float = 0.0
     attention_forward: float = 0.0
     attention_backward: float = 0.0
@@ -21,11 +25,18 @@ class LayerSeconds:
     host: float = 0.0
 
     @property
+    def matmul_forward(self) -> float:
+        """All products of the forward pass."""
+        return self.projections_forward + self.output_forward + self.ffn_forward + self.experts_forward
+
+    @property
     def forward(self) -> float:
+        """All that the accelerator computes in the forward pass."""
         return self.matmul_forward + self.attention_forward + self.pointwise_forward
 
     @property
     def backward(self) -> float:
+        """All that the accelerator computes in the backward pass, recomputation apart."""
         return self.matmul_backward + self.attention_backward + self.pointwise_backward
 
 
@@ -81,30 +92,35 @@ def layer_seconds(workload: Workload, rates: Rates, experts: bool) -> LayerSecon
     stream = tokens / p.tp if p.sequence_parallel else tokens
     found = LayerSeconds()
     widths = attention_widths(a, p.tp)
+    for inputs, outputs in widths[:-1]:
+        found.projections_forward += _product(found, rates, tokens, inputs, outputs)
+    found.output_forward = _product(found, rates, tokens, *widths[-1])
+    inner = a.ffn_hidden_size / p.tp
     if experts and a.experts is not None:
-        if a.experts.shared_ffn_hidden_size:
-            inner = a.experts.shared_ffn_hidden_size / p.tp
-            widths += [(a.hidden_size, (2 if a.gated else 1) * inner), (inner, a.hidden_size)]
         _mixture(found, workload, rates, tokens)
-    else:
-        inner = a.ffn_hidden_size / p.tp
-        widths += [(a.hidden_size, (2 if a.gated else 1) * inner), (inner, a.hidden_size)]
+        inner = a.experts.shared_ffn_hidden_size / p.tp
+    if inner:
+        found.ffn_forward = _product(found, rates, tokens, a.hidden_size, (2 if a.gated else 1) * inner)
+        found.ffn_forward += _product(found, rates, tokens, inner, a.hidden_size)
         found.pointwise_forward += tokens * inner * (6 if a.gated else 4) * rates.pointwise
         found.pointwise_backward += tokens * inner * (10 if a.gated else 6) * rates.pointwise
-    for inputs, outputs in widths:
-        forward, backward = linear(rates, tokens, inputs, outputs)
-        found.matmul_forward += forward * rates.matmul
-        found.matmul_backward += backward * rates.matmul
-        if rates.cast:
-            cast = rates.cast * (tokens * (inputs + outputs) + inputs * outputs)
-            found.pointwise_forward += cast / 2
-            found.pointwise_backward += cast / 2
     _attention(found, workload, rates, tokens)
     drop = 3 if a.dropout else 0
     found.pointwise_forward += stream * a.hidden_size * (20 + drop) * rates.pointwise
     found.pointwise_backward += stream * a.hidden_size * (26 + drop) * rates.pointwise
     found.host = rates.host_layer
     return found
+
+
+def _product(found: LayerSeconds, rates: Rates, tokens: float, inputs: float, outputs: float) -> float:
+    """Adds a linear layer's backward pass, and what its operands' casts take; returns its forward pass."""
+    forward, backward = linear(rates, tokens, inputs, outputs)
+    found.matmul_backward += backward * rates.matmul
+    if rates.cast:
+        cast = rates.cast * (tokens * (inputs + outputs) + inputs * outputs) / 2
+        found.pointwise_forward += cast
+        found.pointwise_backward += cast
+    return forward * rates.matmul
 
 
 def _mixture(found: LayerSeconds, workload: Workload, rates: Rates, tokens: float) -> None:
@@ -120,14 +136,14 @@ def _mixture(found: LayerSeconds, workload: Workload, rates: Rates, tokens: floa
     for inputs, outputs in ((a.hidden_size, (2 if a.gated else 1) * inner), (inner, a.hidden_size)):
         forward, backward = linear(rates, padded, inputs, outputs, here)
         weights = here * inputs * outputs * rates.byte
-        found.matmul_forward += max(forward * rates.matmul, weights * rates.operand_bytes)
+        found.experts_forward += max(forward * rates.matmul, weights * rates.operand_bytes)
         found.matmul_backward += max(backward * rates.matmul, weights * (rates.operand_bytes + 4.0))
         if rates.cast:
             cast = rates.cast * (rows * (inputs + outputs) + here * inputs * outputs)
             found.pointwise_forward += cast / 2
             found.pointwise_backward += cast / 2
     router = linear(rates, tokens / divided, a.hidden_size, moe.count)
-    found.matmul_forward += router[0] * rates.wide_matmul
+    found.experts_forward += router[0] * rates.wide_matmul
     found.matmul_backward += router[1] * rates.wide_matmul
     moved = rows * inner * (6 if a.gated else 4) + rows * a.hidden_size * 8  # permuted and put back
     back = rows * inner * (10 if a.gated else 6) + rows * a.hidden_size * 8

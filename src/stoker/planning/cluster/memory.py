@@ -39,37 +39,39 @@ def kept_per_token(workload: Workload, experts: bool) -> float:
     Korthikanti et al. 2022 (arXiv:2205.05198, eq. 1-4): 34 h + 5 a s for GPT with dropout and unfused
     attention, of which what is beside the sharded matrices is divided over `tp` with sequence parallelism only.
     """
-    a, p = workload.architecture, workload.parallelism
+    a, p, again = workload.architecture, workload.parallelism, workload.recompute.operations
     stream = 1 / p.tp if p.sequence_parallel else 1.0
     operand = 1.0 if workload.precision in ("fp8", "fp4") else 2.0
-    h = a.hidden_size
-    kept = stream * h * (4 + 2 * operand + (2 if a.dropout else 0))
-    heads = a.heads / p.tp
-    if a.latent is None:
-        kept += 2 * (heads + 2 * max(a.kv_heads / p.tp, 1.0)) * a.size_of_head
-    else:
+    h, heads = a.hidden_size, a.heads / p.tp
+    kept = stream * h * (4 + (2 if a.dropout else 0) + (0 if "pointwise" in again else 2 * operand))
+    if a.latent is not None:
         kept += 2 * (a.latent.query_rank + a.latent.kv_rank + a.latent.rope_head_size)
-        kept += (
-            0 if "latent" in workload.recompute.operations else 2 * heads * (2 * a.size_of_head + a.size_of_value)
-        )
-    kept += 2 * heads * a.size_of_value + 4 * heads
-    if workload.attention_kernel == "unfused" and "attention" not in workload.recompute.operations:
+    if "attention_projections" not in again:
+        kv_heads = heads if a.latent is not None else max(a.kv_heads / p.tp, 1.0)
+        kept += 2 * (heads * a.size_of_head + kv_heads * (a.size_of_head + a.size_of_value))
+    unfused = workload.attention_kernel == "unfused"
+    if unfused or "attention" not in again:
+        kept += 2 * heads * a.size_of_value + 4 * heads
+    if unfused and "attention" not in again:
         kept += (5 if a.dropout else 2) * heads * workload.sequence_length
     if not experts or a.experts is None:
-        return kept + _inner(a.ffn_hidden_size / p.tp, workload)
+        return kept + _inner(a.ffn_hidden_size / p.tp, workload, "feed_forward" in again)
     moe = a.experts
     divided = p.tp if p.expert_tp == 1 else 1
     rows = moe.per_token * moe.imbalance / divided
-    if "experts" not in workload.recompute.operations:
-        kept += rows * (2 * h + _inner(moe.ffn_hidden_size / p.expert_tp, workload))
+    if "experts" not in again:
+        kept += rows * (2 * h + _inner(moe.ffn_hidden_size / p.expert_tp, workload, False))
     kept += 8 * moe.count / divided
-    return kept + _inner(moe.shared_ffn_hidden_size / p.tp, workload)
+    return kept + _inner(moe.shared_ffn_hidden_size / p.tp, workload, "feed_forward" in again)
 
 
-def _inner(width: float, workload: Workload) -> float:
+def _inner(width: float, workload: Workload, computed_again: bool) -> float:
+    """Bytes of what a feed-forward block keeps inside: before its activation, and after."""
+    if computed_again:
+        return 0.0
     operand = 1.0 if workload.precision in ("fp8", "fp4") else 2.0
     before = (4 if workload.architecture.gated else 2) * width
-    return before if "activation" in workload.recompute.operations else before + operand * width
+    return before if "pointwise" in workload.recompute.operations else before + operand * width
 
 
 def passes_in_flight(workload: Workload) -> float:
@@ -124,9 +126,7 @@ def memory_bytes(workload: Workload, sizes: StageSizes, values: Parameters) -> M
         buffers += layer * workload.gradient_bytes
     parameters = held(3) * workload.kept_parameter_bytes
     gradients = held(2) * workload.gradient_bytes
-    optimizer = (
-        held(1) * (8.0 if p.zero_stage == 3 else workload.optimizer_bytes) * (1 - workload.offload.optimizer)
-    )
+    optimizer = held(1) * workload.optimizer_bytes * (1 - workload.offload.optimizer)
     allocated = parameters + gradients + optimizer + activations + buffers
     communicators = sum(size > 1 for size in (p.tp, p.pp, p.cp, p.ep, p.dp))
     framework = values["context_bytes"] + values["communicator_bytes"] * communicators

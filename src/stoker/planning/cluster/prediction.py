@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from stoker.planning.cluster.bubbles import bubble_passes
+from stoker.planning.cluster.bubbles import bubble_seconds
 from stoker.planning.cluster.cluster import Cluster
 from stoker.planning.cluster.layers import LayerSeconds, layer_seconds, linear
 from stoker.planning.cluster.links import Links
@@ -89,8 +89,7 @@ def predict(
     seconds.matmul += ends * count
     busy = (body + ends) * count
     if p.pp > 1:
-        passes = bubble_passes(p.schedule, p.pp, p.stages_per_rank)
-        seconds.pp_bubble = passes[0] * one.forward + passes[1] * one.backward
+        seconds.pp_bubble = bubble_seconds(p.schedule, p.pp, p.stages_per_rank, count, one.forward, one.backward)
         amount = workload.micro_batch_size * workload.sequence_length / p.cp * workload.architecture.hidden_size * 2
         hop = links.hop(p.tp * p.cp * p.dp, amount / p.tp if software.scatters_transfers else amount)
         v = p.stages_per_rank
@@ -141,13 +140,25 @@ def _passes(
 
 
 def _recomputed(workload: Workload, layer: LayerSeconds, tp: float) -> tuple[float, float]:
+    """Seconds of computation and of tensor-parallel traffic that backward repeats, a layer."""
     recompute = workload.recompute
-    whole = recompute.layers * layer.forward
     part = 0.0
-    if "attention" in recompute.operations:
-        part += layer.attention_forward
-    part += layer.pointwise_forward * 0.5 * len(recompute.operations & {"activation", "norm"})
-    return whole + (1 - recompute.layers) * part, recompute.layers * tp / 2
+    for operation in recompute.operations:
+        match operation:
+            case "attention":
+                part += layer.attention_forward
+            case "attention_projections":
+                part += layer.projections_forward
+            case "attention_output":
+                part += layer.output_forward
+            case "feed_forward":
+                part += layer.ffn_forward
+            case "experts":
+                part += layer.experts_forward
+            case "pointwise":
+                part += layer.pointwise_forward
+    whole = recompute.layers
+    return whole * layer.forward + (1 - whole) * part, whole * tp / 2
 
 
 def _tensor_parallel(

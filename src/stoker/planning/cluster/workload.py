@@ -7,7 +7,10 @@ from typing import Literal
 
 PipelineName = Literal["gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zb_h2", "zbv", "dualpipe_v"]
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "fp4"]
-Operation = Literal["attention", "latent", "norm", "activation", "experts"]
+Operation = Literal[
+    "attention_projections", "attention", "attention_output", "feed_forward", "experts", "pointwise"
+]
+"""What of a layer can be computed again: the recipe's operations, and `pointwise`: norms, activations, rotations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +130,11 @@ class Recompute:
     layers: float = 0.0
     """Share of the layers that keep only their input: 1 is full recomputation, 1/k every k-th layer."""
     operations: frozenset[Operation] = frozenset()
-    """Computed again in the other layers: `attention` is the core (scores to mix), as "selective" means."""
+    """Computed again in the other layers; `attention` is the core (scores to mix), as "selective" means."""
 
 
 FULL, SELECTIVE, NONE = Recompute(1.0), Recompute(0.0, frozenset({"attention"})), Recompute()
-ALL_BUT_PRODUCTS = Recompute(0.0, frozenset({"attention", "norm", "activation"}))
+ALL_BUT_PRODUCTS = Recompute(0.0, frozenset({"attention", "pointwise"}))
 
 
 @dataclass(frozen=True, slots=True)
