@@ -113,6 +113,7 @@ def test_a_kill_at_a_drawn_moment_changes_no_byte(tmp_path: Path, moment: int, w
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("moment", range(1, 38))
 def test_a_kill_at_any_moment_changes_no_byte(tmp_path: Path, moment: int, when: str) -> None:

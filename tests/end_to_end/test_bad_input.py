@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,12 @@ from stoker.record import Record
 from tests.end_to_end.small_job import command, environment, recipe, stoker, write_job
 
 pytestmark = pytest.mark.slow
+
+
+def _thorough(value: int) -> Any:
+    """One of several amounts, the others of which run every time."""
+    return pytest.param(value, marks=pytest.mark.thorough)
+
 
 _LINES = "".join(
     json.dumps({"text": f"Sentence {i} of a text about rivers and lanterns."}) + "\n" for i in range(80)
@@ -274,7 +281,7 @@ def _grow(disk: Path) -> None:
     assert _mount("-o", "remount,size=64m", str(disk))
 
 
-@pytest.mark.parametrize("kilobytes", [8, 200, 400])
+@pytest.mark.parametrize("kilobytes", [_thorough(8), 200, _thorough(400)])
 def test_a_full_disk_while_preparing_is_told_and_the_same_command_goes_on(
     job: Path, small_disk: Path, kilobytes: int
 ) -> None:
@@ -289,7 +296,7 @@ def test_a_full_disk_while_preparing_is_told_and_the_same_command_goes_on(
     assert json.loads(stoker("prepare", job, "--json").stdout)["fingerprint"] in os.listdir(small_disk / "prepared")
 
 
-@pytest.mark.parametrize("kilobytes", [0, 8, 30, 600, 1300])
+@pytest.mark.parametrize("kilobytes", [_thorough(0), 8, _thorough(30), 600, _thorough(1300)])
 def test_a_full_disk_while_training_is_told_and_the_same_command_goes_on(
     job: Path, small_disk: Path, kilobytes: int
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
@@ -34,18 +36,33 @@ def gradients_of(model: Decoder, lengths: list[list[int]], samples: bool = False
     return {"loss": losses.loss_sum.detach(), **found}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [shape for shape, given in SHAPES.items() if "moe" not in given])
 def test_a_block_is_one_graph_for_all_layers_and_all_batches_of_a_kind(shape: str) -> None:
+    assert graphs_of_two_batches(shape, partial(nn.Module.compile, dynamic=False, fullgraph=True)) == [1, 1]
+
+
+@pytest.mark.parametrize("shape", [shape for shape, given in SHAPES.items() if "moe" in given])
+def test_only_the_experts_of_a_block_stay_out_of_its_graphs(shape: str) -> None:
+    first, second = graphs_of_two_batches(shape, compile_block)
+    before_and_after, dense = 2, 1
+    assert first == before_and_after + (dense if SHAPES[shape]["moe"].get("first_dense_layers") else 0)
+    assert second == first
+
+
+def graphs_of_two_batches(shape: str, compile_with: Callable[..., None]) -> list[int]:
+    """How many graphs four layers were compiled to after each of two batches, checked against eager ones."""
     eager, compiled = model_of(config_of(shape, layers=4)), model_of(config_of(shape, layers=4))
     backend = CompileCounterWithBackend("aot_eager")
     for block in compiled.blocks.values():
-        block.compile(dynamic=False, fullgraph=True, backend=backend)
+        compile_with(block, backend=backend)
+    graphs = []
     for lengths in ([[5, 11], [16]], [[1, 2, 3, 4, 6], [8, 8]]):
         wanted, got = gradients_of(eager, lengths), gradients_of(compiled, lengths)
         assert got.keys() == wanted.keys()
         for name, gradient in got.items():
             assert torch.allclose(gradient, wanted[name], rtol=1e-9, atol=1e-10), name
-    assert backend.frame_count == 1
+        graphs.append(backend.frame_count)
+    return graphs
 
 
 def test_layer_drop_compiles_too() -> None:

@@ -14,13 +14,14 @@ from torch import nn
 
 from stoker.layout import Layout
 from stoker.parallel import Settings, join_world
+from stoker.parallel.compilation import compile_block
 from tests.distributed import run_ranks
 from tests.parallel import parity
 
 
 def _traced_only(block: nn.Module, share: float) -> None:
     """Traced, made functional and differentiated as for the compiler, then run by torch's own kernels."""
-    block.compile(dynamic=False, backend="aot_eager")
+    compile_block(block, share, backend="aot_eager")
 
 
 def _both(rank: int, ranks: int, store: Any, layout: Layout, case: str, whole: bool) -> list[parity.Outcome]:

@@ -86,6 +86,11 @@ def run_block(block: nn.Module, x_BLD: Tensor, shared: Shared, draws: LayerDraws
     return block(x_BLD, shared, draws)  # type: ignore[no-any-return]
 
 
+def _embedding(rows: int, width: int) -> nn.Embedding:
+    """Without values: drawing them, even on `meta`, loads torch's compiler, and `initialise` draws all."""
+    return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
+
+
 class Stream:
     """Which tokens of a forward pass the residual stream holds: here, all of them."""
 
@@ -111,9 +116,9 @@ class Decoder(nn.Module):
     def __init__(self, config: Model, vocabulary_size: int, sequence_length: int) -> None:
         super().__init__()
         self.config, self.vocabulary_size, self.sequence_length = config, vocabulary_size, sequence_length
-        self.embedding: nn.Module | None = nn.Embedding(vocabulary_size, config.hidden_size)
+        self.embedding: nn.Module | None = _embedding(vocabulary_size, config.hidden_size)
         if config.position == "learned":
-            self.position_embedding = nn.Embedding(sequence_length, config.hidden_size)
+            self.position_embedding = _embedding(sequence_length, config.hidden_size)
         self.blocks = nn.ModuleDict({str(layer): Block(config, layer) for layer in range(config.layers)})
         self.norm: nn.Module | None = build_norm(config.norm, config.hidden_size, config.norm_epsilon)
         self.head: nn.Linear | None = None

@@ -41,8 +41,6 @@ class MixtureOfExperts(nn.Module):
         self.sequences = WholeSequences()
         """How the router sees tokens of its sequences that are not at hand."""
 
-    # How many rows an expert gets is not known when a block is compiled.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x_BLD: Tensor, routing: Routing | None = None) -> Tensor:
         """[B, L, D] to [B, L, D]; `routing` is shared by all blocks of a forward pass."""
         choice: Choice = self.router(x_BLD, routing, self.sequences)

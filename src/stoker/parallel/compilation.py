@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch._functorch import config as functorch_config
 from torch.fx import GraphModule
+
+from stoker.model.mixture_of_experts import MixtureOfExperts
 
 RECOMPUTE_POINTWISE = {
     "ban_recompute_used_far_apart": False,
@@ -20,13 +23,19 @@ attention never are. (A memory budget below 1 chooses the same for most shapes; 
 twice.)"""
 
 
-def compile_block(block: nn.Module, share: float = 1.0) -> None:
+def compile_block(block: nn.Module, share: float = 1.0, backend: str | Callable[..., Any] | None = None) -> None:
     """Have `block` compiled when it is first called, one graph for each shape of its input.
 
     `share` is how much it may keep for backward of what it could leave out: below 1 torch's partitioner solves
-    a knapsack over the products and attention of the block (`activation_memory_budget`).
+    a knapsack over the products and attention of the block (`activation_memory_budget`). Mixtures of experts stay
+    out of the graphs: how many rows an expert gets is not known when they are made. `backend` is torch's own
+    compiler when not given.
     """
-    block.compile(dynamic=False, backend=partial(_lean_inductor, share))
+    for module in block.modules():
+        if isinstance(module, MixtureOfExperts):
+            # Said here and not where the class is: saying it loads the compiler, which takes seconds.
+            module.forward = torch.compiler.disable(module.forward)  # type: ignore[method-assign]
+    block.compile(dynamic=False, backend=backend or partial(_lean_inductor, share))
 
 
 def _lean_inductor(share: float, graph: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:

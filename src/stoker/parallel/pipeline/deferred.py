@@ -62,11 +62,13 @@ class WeightGradients:
 
     def install(self, stage: nn.Module) -> None:
         """Let every linear layer and all experts of `stage` put their gradients off when asked to."""
+        # What is put off is a side effect of backward, which a compiled graph does not have.
+        product = torch.compiler.disable(_product)
         for module in stage.modules():
             if type(module) is nn.Linear:
-                module.forward = partial(_linear, self, module)  # type: ignore[method-assign]
+                module.forward = partial(_linear, self, product, module)  # type: ignore[method-assign]
             elif isinstance(module, RowParallelLinear):
-                module.forward = partial(_row_parallel, self, module)  # type: ignore[method-assign]
+                module.forward = partial(_row_parallel, self, product, module)  # type: ignore[method-assign]
             elif isinstance(module, Experts):
                 module.forward = partial(_experts, self, module)  # type: ignore[method-assign]
 
@@ -78,12 +80,14 @@ class WeightGradients:
         return None
 
 
-def _linear(later: WeightGradients, linear: nn.Linear, x: Tensor) -> Tensor:
-    return _product(x, linear.weight, linear.bias, later)  # type: ignore[no-any-return]
+def _linear(later: WeightGradients, product: Callable[..., Tensor], linear: nn.Linear, x: Tensor) -> Tensor:
+    return product(x, linear.weight, linear.bias, later)
 
 
-def _row_parallel(later: WeightGradients, linear: RowParallelLinear, x: Tensor) -> Tensor:
-    return linear.finished(_product(x, linear.weight, None, later))
+def _row_parallel(
+    later: WeightGradients, product: Callable[..., Tensor], linear: RowParallelLinear, x: Tensor
+) -> Tensor:
+    return linear.finished(product(x, linear.weight, None, later))
 
 
 def _experts(later: WeightGradients, experts: Experts, rows: Tensor, counts: Tensor) -> Tensor:
@@ -95,8 +99,6 @@ def _experts(later: WeightGradients, experts: Experts, rows: Tensor, counts: Ten
     )
 
 
-# What is put off is a side effect of backward, which a compiled graph does not have.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None, later: WeightGradients) -> Tensor:
     return _Product.apply(x, weight, bias, later)  # type: ignore[no-any-return, no-untyped-call]
 
