@@ -25,7 +25,7 @@ RANKS = int(os.environ.get("STOKER_VERIFY_RANKS", "8"))
 
 
 def _share(path: Path, seed: int) -> list[Layout]:
-    """Which of the 24 layouts of its draw a model verifies; models with experts leave to others what has no `ep`."""
+    """Which of the 24 layouts of its draw a model verifies; one with experts leaves out those without `ep`."""
     layouts = draw(subject_of(load_recipe(path).recipe), 24, RANKS, seed)
     if path.stem in WITH_EXPERTS:
         layouts = [one for one in layouts if one.ep > 1]
