@@ -112,6 +112,52 @@ def test_a_killed_rank_ends_the_run_in_seconds_and_is_named(job: Path) -> None:
         process.kill()
 
 
+_RANK_1_FAILS_AS_IT_STARTS = """
+import importlib.util, sys
+
+class AfterItIsLoaded:
+    def find_spec(self, name, path, target=None):
+        if name != "stoker.training.rank":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def execute_and_change(module):
+            execute(module)
+            choose = module.choose_device
+            def choose_device(name, local_rank):
+                if local_rank == 1:
+                    raise RuntimeError("the device of this rank fell off the bus")
+                return choose(name, local_rank)
+            module.choose_device = choose_device
+
+        spec.loader.exec_module = execute_and_change
+        return spec
+
+sys.meta_path.insert(0, AfterItIsLoaded())
+"""
+
+
+def test_a_rank_that_fails_while_starting_ends_the_run_in_seconds_with_its_error(job: Path, tmp_path: Path) -> None:
+    assert stoker("prepare", job).returncode == 0
+    customised = tmp_path / "customised"
+    customised.mkdir()
+    (customised / "sitecustomize.py").write_text(_RANK_1_FAILS_AS_IT_STARTS)
+    began = time.monotonic()
+    result = subprocess.run(
+        command("train", job, "layout.dp_replicate=2", "layout.pp=2"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**environment(), "PYTHONPATH": f"{customised}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+    )
+    assert result.returncode == 1, result.stderr
+    assert "rank 1 failed: RuntimeError: the device of this rank fell off the bus" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert time.monotonic() - began < 90  # four ranks import torch first; collectives would wait 600
+
+
 def test_ranks_end_when_their_launcher_is_killed(job: Path) -> None:
     process = subprocess.Popen(
         command("train", job, "layout.dp_replicate=2", "training.steps=100000", "evaluation.every=0"),
