@@ -16,12 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.planning.cluster.parameters import Described, Parameters, parameter_table, shipped_parameters
-from stoker.planning.cluster.prediction import predict
 from stoker.planning.cluster.rows import Case
+from stoker.planning.cluster.step import step_seconds
 
 Array = NDArray[np.float64]
 
 _STEP = 1e-3
+_PULL = 0.0002
+"""What it costs to move a physical parameter away from its prior, over the mean error."""
+_FRAMEWORK_PULL = 0.002
+"""The same of a framework's numbers. More, for most frameworks are seen in one source and should not explain it."""
 _LEAST_ERROR = 0.03
 """Errors below this weigh as squares, those above by their size."""
 
@@ -54,7 +58,8 @@ def fit(
     start: Parameters | None = None,
     rounds: int = 8,
     table: Sequence[Described] | None = None,
-    pull: float = 0.0005,
+    pull: float = _PULL,
+    framework_pull: float = _FRAMEWORK_PULL,
 ) -> dict[str, float]:
     """The values of all parameters that are fitted, from `start` (default: the shipped ones)."""
     lines = [line for line in table or parameter_table() if line.source == "fitted"]
@@ -62,22 +67,23 @@ def fit(
     prior = np.array([_free(line, line.prior) for line in lines])
     free = np.array([_free(line, values[line.name]) for line in lines])
     weights = _weights(samples)
+    pulls = np.array([framework_pull if line.name.startswith("framework") else pull for line in lines])
     errors = _errors(samples, values)
     damping = 1e-2
     for _ in range(rounds):
         robust = weights / np.maximum(np.abs(errors), _LEAST_ERROR)
         jacobian = _jacobian(samples, values, lines, free, errors)
         normal = (jacobian * robust[:, None]).T @ jacobian
-        gradient = (jacobian * robust[:, None]).T @ errors + pull * (free - prior)
+        gradient = (jacobian * robust[:, None]).T @ errors + pulls * (free - prior)
         improved = False
         for _ in range(6):
-            system = normal + np.diag(damping * np.diag(normal) + pull)
+            system = normal + np.diag(damping * np.diag(normal) + pulls)
             move = np.clip(-np.linalg.solve(system, gradient), -0.7, 0.7)
             candidate = free + move
             changed = _with(values, lines, candidate)
             trial = _errors(samples, changed)
-            if _loss(weights, trial) + _cost(pull, candidate - prior) < _loss(weights, errors) + _cost(
-                pull, free - prior
+            if _loss(weights, trial) + _cost(pulls, candidate - prior) < _loss(weights, errors) + _cost(
+                pulls, free - prior
             ):
                 free, values, errors, improved = candidate, changed, trial, True
                 damping = max(damping / 4, 1e-4)
@@ -94,8 +100,8 @@ def _loss(weights: Array, errors: Array) -> float:
     return float(weights @ smooth)
 
 
-def _cost(pull: float, distance: Array) -> float:
-    return float(pull / 2 * distance @ distance)
+def _cost(pulls: Array, distance: Array) -> float:
+    return float(pulls / 2 @ distance**2)
 
 
 def _weights(samples: Sequence[Sample]) -> Array:
@@ -110,7 +116,7 @@ def _errors(samples: Sequence[Sample], values: Parameters) -> Array:
 
 def _error(one: Sample, values: Parameters) -> float:
     case = one.case
-    return math.log(predict(case.workload, case.cluster, case.software, values).seconds.total / one.seconds)
+    return math.log(step_seconds(case.workload, case.cluster, case.software, values).total / one.seconds)
 
 
 def _jacobian(
@@ -161,3 +167,20 @@ def _free(line: Described, value: float) -> float:
 
 def _bounded(line: Described, free: float) -> float:
     return line.low + (line.high - line.low) / (1 + math.exp(-min(max(free, -30.0), 30.0)))
+
+
+def fitted_without(samples: Sequence[Sample], source: str, most: int = 80, rounds: int = 15) -> dict[str, float]:
+    """Values fitted from their priors to all sources but one.
+
+    A framework that only this source used has no numbers of its own then, and gets those of an unknown one.
+    """
+    rest = thinned([one for one in samples if one.source != source], most)
+    known = {one.case.software.name for one in rest}
+    table = [line for line in parameter_table() if _framework_of(line.name) in (None, *known)]
+    start = {line.name: line.prior for line in table}
+    return fit(rest, start, rounds, table)
+
+
+def _framework_of(name: str) -> str | None:
+    parts = name.split(".")
+    return parts[1] if parts[0] == "framework" else None

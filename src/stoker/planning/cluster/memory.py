@@ -22,6 +22,11 @@ class MemoryBytes:
     framework: float
     """Context of the driver, communicators, and what an allocator cannot use between its blocks."""
 
+    offloaded: float = 0.0
+    """Activations of one micro-batch that rest in the host's memory."""
+    optimizer_elements: float = 0.0
+    """Parameters that this rank updates."""
+
     @property
     def allocated(self) -> float:
         """What the framework's own allocator says was used at most."""
@@ -116,7 +121,9 @@ def memory_bytes(workload: Workload, sizes: StageSizes, values: Parameters) -> M
     whole = (sizes.layers - sizes.expert_layers) * each + sizes.expert_layers * each_sparse
     if p.pp > 1 and workload.keeps_stage_outputs:
         whole += layer_input * p.stages_per_rank
-    activations = flying * whole * (1 - workload.offload.activations)
+    resting = workload.offload.activations
+    # Two layers of each micro-batch in flight are on the accelerator at a time.
+    activations = flying * whole * (1 - resting) + (2 * max(each, each_sparse) if resting else 0.0)
     working = max(plain, sparse) if again > 0 else 0.0
     widest = 2 * tokens * (2 if a.gated else 1) * a.ffn_hidden_size / p.tp  # its gradient, for a moment
     buffers = max(working + widest, _logits(workload, tokens)) + 2 * layer_input
@@ -131,7 +138,7 @@ def memory_bytes(workload: Workload, sizes: StageSizes, values: Parameters) -> M
     communicators = sum(size > 1 for size in (p.tp, p.pp, p.cp, p.ep, p.dp))
     framework = values["context_bytes"] + values["communicator_bytes"] * communicators
     framework += values["fragmentation"] * allocated
-    return MemoryBytes(parameters, gradients, optimizer, activations, buffers, framework)
+    return MemoryBytes(parameters, gradients, optimizer, activations, buffers, framework, whole * resting, held(1))
 
 
 def _logits(workload: Workload, tokens: float) -> float:

@@ -1,269 +1,62 @@
-"""What a step of a workload takes on a described cluster, part by part."""
+"""What a step of a workload needs on a described cluster: the one door to memory and seconds."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from stoker.planning.cluster.bubbles import bubble_seconds
 from stoker.planning.cluster.cluster import Cluster
-from stoker.planning.cluster.layers import LayerSeconds, layer_seconds, linear
-from stoker.planning.cluster.links import Links
+from stoker.planning.cluster.flops import ModelFlops, model_flops
 from stoker.planning.cluster.memory import MemoryBytes, memory_bytes
-from stoker.planning.cluster.parameters import Parameters, Rates, rates_of, shipped_parameters
-from stoker.planning.cluster.sizes import StageSizes, stage_sizes
+from stoker.planning.cluster.parameters import Parameters, shipped_parameters
+from stoker.planning.cluster.sizes import stage_sizes
 from stoker.planning.cluster.software import UNKNOWN, Software
+from stoker.planning.cluster.step import Seconds, step_seconds
 from stoker.planning.cluster.workload import Workload
 
 
 @dataclass(slots=True)
-class Seconds:
-    """One step on the busiest rank; the parts add up to `total`."""
-
-    matmul: float = 0.0
-    attention: float = 0.0
-    pointwise: float = 0.0
-    launch: float = 0.0
-    tp: float = 0.0
-    cp: float = 0.0
-    ep: float = 0.0
-    dp: float = 0.0
-    pp_bubble: float = 0.0
-    pp_transfer: float = 0.0
-    optimizer: float = 0.0
-    recompute: float = 0.0
-    offload: float = 0.0
-    data: float = 0.0
-    straggler: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return sum(getattr(self, one.name) for one in fields(self))
-
-
-@dataclass(slots=True)
 class Prediction:
-    """What a step needs."""
+    """What a step of a workload needs on a cluster."""
 
+    workload: Workload
+    cluster: Cluster
     seconds: Seconds
     memory: MemoryBytes
-    memory_view: str = "device"
 
+    @property
+    def fits(self) -> bool:
+        """Whether an accelerator's memory holds it."""
+        return self.memory.total <= (self.cluster.accelerator.memory_gb or 0.0) * 1e9
 
-def _combined(gpu: float, host: float) -> float:
-    """Seconds of work that a host issues while an accelerator computes: the longer, with a soft corner."""
-    if host <= 0.0:
-        return gpu
-    ratio = host / gpu
-    if ratio < 0.2:
-        return gpu
-    return gpu * (1.0 + ratio**4) ** 0.25
+    @property
+    def flops(self) -> ModelFlops:
+        """Of the model, on all accelerators."""
+        return model_flops(self.workload)
 
+    @property
+    def tokens_per_second_per_accelerator(self) -> float:
+        """Tokens of the step over its seconds and its ranks."""
+        return self.workload.tokens / self.seconds.total / self.workload.parallelism.world_size
 
-@dataclass(slots=True)
-class _Pass:
-    """Seconds of one micro-batch in all layers of a rank, forward and backward with recomputation apart."""
-
-    seconds: Seconds
-    forward: float
-    backward: float
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs, attention in full, over the published 16-bit peak; None where there is none."""
+        accelerator = self.cluster.accelerator
+        peak = accelerator.peak_flops_per_second("bf16") or accelerator.peak_flops_per_second("fp16")
+        if peak is None:
+            return None
+        return self.flops.full / self.seconds.total / (peak * self.workload.parallelism.world_size)
 
 
 def predict(
     workload: Workload, cluster: Cluster, software: Software = UNKNOWN, parameters: Parameters | None = None
 ) -> Prediction:
-    """Seconds of one step."""
+    """Memory and seconds of one step; a tenth of a millisecond of one processor.
+
+    Ranks are laid out as `Parallelism` says and taken to be alike but for the ends of a pipeline; whether the
+    model can be divided so is not asked (`stoker.layout.validity` is), nor whether it fits. `software` says what
+    the framework overlaps and how fast it is; one without numbers has the mean of those that have.
+    """
     values = shipped_parameters() if parameters is None else parameters
-    rates = rates_of(cluster.accelerator, workload.precision, software, values)
-    links = Links.of(cluster, values)
-    sizes = stage_sizes(workload)
-    p = workload.parallelism
-    one = _passes(workload, rates, links, values, sizes, software)
-    seconds, count = one.seconds, workload.micro_batches
-    body = one.forward + one.backward
-    head = _head(workload, rates)
-    # The rank with the head computes longest where layers divide evenly.
-    ends = head if p.pp == 1 or workload.architecture.layers % p.pp == 0 else 0.0
-    for field in ("matmul", "attention", "pointwise", "launch", "tp", "cp", "ep", "recompute"):
-        setattr(seconds, field, getattr(seconds, field) * count)
-    seconds.matmul += ends * count
-    busy = (body + ends) * count
-    if p.pp > 1:
-        seconds.pp_bubble = bubble_seconds(p.schedule, p.pp, p.stages_per_rank, count, one.forward, one.backward)
-        amount = workload.micro_batch_size * workload.sequence_length / p.cp * workload.architecture.hidden_size * 2
-        hop = links.hop(p.tp * p.cp * p.dp, amount / p.tp if software.scatters_transfers else amount)
-        v = p.stages_per_rank
-        seconds.pp_transfer = 2 * hop * (count * v * values["pp_exposed"] + p.pp - 1)
-    budget = one.forward + one.backward + ends
-    seconds.dp = _data_parallel(workload, links, values, sizes, software, budget, busy)
-    seconds.optimizer = _optimizer(workload, rates, sizes)
-    seconds.data = rates.step
-    nodes = max(1.0, p.world_size / links.per_node)
-    seconds.straggler = values["straggler"] * math.log2(nodes) * seconds.total if nodes > 1 else 0.0
-    return Prediction(seconds, memory_bytes(workload, sizes, values))
-
-
-def _passes(
-    workload: Workload, rates: Rates, links: Links, values: Parameters, sizes: StageSizes, software: Software
-) -> _Pass:
-    a = workload.architecture
-    seconds = Seconds()
-    forward = backward = 0.0
-    kinds = [(sizes.layers - sizes.expert_layers, False), (sizes.expert_layers, True)]
-    for count, experts in kinds:
-        if count <= 0:
-            continue
-        layer = layer_seconds(workload, rates, experts)
-        tp, tp_calls = _tensor_parallel(workload, links, values, software)
-        cp = _context_parallel(workload, links, values, layer)
-        ep = _expert_parallel(workload, links, values) if experts else 0.0
-        host = layer.host + tp_calls * rates.host_collective
-        if experts and a.experts is not None:
-            host += rates.host_expert * a.experts.count / workload.parallelism.ep
-        again, again_tp = _recomputed(workload, layer, tp)
-        gpu_forward = layer.forward + (tp + cp + ep) / 2
-        gpu_backward = layer.backward + again + again_tp + (tp + cp + ep) / 2
-        waits_forward = _combined(gpu_forward, host / 3) - gpu_forward
-        share = 2 / 3 + (workload.recompute.layers / 3)
-        waits_backward = _combined(gpu_backward, host * share) - gpu_backward
-        seconds.matmul += count * (layer.matmul_forward + layer.matmul_backward)
-        seconds.attention += count * (layer.attention_forward + layer.attention_backward)
-        seconds.pointwise += count * (layer.pointwise_forward + layer.pointwise_backward)
-        seconds.launch += count * (waits_forward + waits_backward)
-        seconds.tp += count * tp
-        seconds.cp += count * cp
-        seconds.ep += count * ep
-        seconds.recompute += count * (again + again_tp)
-        forward += count * (gpu_forward + waits_forward)
-        backward += count * (gpu_backward + waits_backward)
-    return _Pass(seconds, forward, backward)
-
-
-def _recomputed(workload: Workload, layer: LayerSeconds, tp: float) -> tuple[float, float]:
-    """Seconds of computation and of tensor-parallel traffic that backward repeats, a layer."""
-    recompute = workload.recompute
-    part = 0.0
-    for operation in recompute.operations:
-        match operation:
-            case "attention":
-                part += layer.attention_forward
-            case "attention_projections":
-                part += layer.projections_forward
-            case "attention_output":
-                part += layer.output_forward
-            case "feed_forward":
-                part += layer.ffn_forward
-            case "experts":
-                part += layer.experts_forward
-            case "pointwise":
-                part += layer.pointwise_forward
-    whole = recompute.layers
-    return whole * layer.forward + (1 - whole) * part, whole * tp / 2
-
-
-def _tensor_parallel(
-    workload: Workload, links: Links, values: Parameters, software: Software
-) -> tuple[float, float]:
-    p = workload.parallelism
-    if p.tp == 1:
-        return 0.0, 0.0
-    amount = workload.micro_batch_size * workload.sequence_length / p.cp * workload.architecture.hidden_size * 2
-    one = links.ring(p.tp, 1, amount)
-    # Each half of the layer: two ring passes (gather and scatter, or the halves of a sum) forward, two backward.
-    total = 8 * one
-    if software.overlaps_tp:
-        total *= 1 - values["tp_overlap"]
-    return total, 8 if p.sequence_parallel else 4
-
-
-def _context_parallel(workload: Workload, links: Links, values: Parameters, layer: LayerSeconds) -> float:
-    p, a = workload.parallelism, workload.architecture
-    if p.cp == 1:
-        return 0.0
-    kv = max(a.kv_heads / p.tp, 1.0) * (a.size_of_head + a.size_of_value) * 2
-    if a.latent is not None:
-        kv = a.heads / p.tp * (a.size_of_head + a.size_of_value) * 2
-    amount = workload.micro_batch_size * workload.sequence_length * kv
-    one = links.ring(p.cp, p.tp, amount)
-    return 3 * one * (1 - values["cp_overlap"])
-
-
-def _expert_parallel(workload: Workload, links: Links, values: Parameters) -> float:
-    p, a = workload.parallelism, workload.architecture
-    if p.ep == 1 or a.experts is None:
-        return 0.0
-    tokens = workload.micro_batch_size * workload.sequence_length / p.cp / (p.tp if p.expert_tp == 1 else 1)
-    amount = tokens * a.experts.per_token * a.experts.imbalance * a.hidden_size * 2
-    stride = 1 if p.expert_tp == 1 else p.tp
-    return 4 * links.exchange(p.ep, stride, amount, a.experts.per_token) * (1 - values["ep_overlap"])
-
-
-def _head(workload: Workload, rates: Rates) -> float:
-    a, p = workload.architecture, workload.parallelism
-    tokens = workload.micro_batch_size * workload.sequence_length / p.cp
-    forward, backward = linear(rates, tokens, a.hidden_size, -(-a.vocabulary_size // (128 * p.tp)) * 128)
-    passes = 1 + a.mtp_depth
-    return passes * ((forward + backward) * rates.wide_matmul + tokens * a.vocabulary_size / p.tp * rates.loss)
-
-
-def _data_parallel(
-    workload: Workload,
-    links: Links,
-    values: Parameters,
-    sizes: StageSizes,
-    software: Software,
-    backward: float,
-    busy: float,
-) -> float:
-    p = workload.parallelism
-    ranks = p.dp * p.cp
-    if ranks == 1:
-        return 0.0
-    stride = p.tp
-    held = sizes.dense_parameters + sizes.embedding_parameters
-    overlap = values["dp_overlap"]
-
-    def both(parameter_bytes: float) -> float:
-        whole = links.ring(ranks, stride, held * parameter_bytes)
-        if sizes.expert_parameters:
-            copies = max(1, p.world_size // p.pp // p.ep // p.expert_tp)
-            whole += links.ring(copies, p.ep * p.expert_tp, sizes.expert_parameters * parameter_bytes)
-        return whole
-
-    gradients = both(workload.gradient_bytes)
-    gathers = both(workload.parameter_bytes)
-    if p.zero_stage == 3:
-        count = workload.micro_batches
-        again = 1 if workload.recompute.layers < 1 else 1
-        each = gathers * (1 + again) + gradients
-        if p.dp_replicate > 1:
-            shards = p.dp_shard * p.cp
-            each = 2 * links.ring(shards, stride, held * workload.parameter_bytes)
-            each += links.ring(shards, stride, held * workload.gradient_bytes)
-            each += 2 * links.ring(p.dp_replicate, stride * shards, held / shards * workload.gradient_bytes)
-        whole = each * count
-        overlap = values["fsdp_overlap"]
-        return (1 - overlap) * whole + max(0.0, overlap * whole - busy)
-    total = gradients + (gathers if p.zero_stage else gradients)
-    if software.broadcasts_shards and p.zero_stage and p.dp_shard * p.tp > links.domain:
-        total += p.dp_shard * values["broadcast_latency"]
-    if not software.overlaps_gradients:
-        return total
-    return (1 - overlap) * total + max(0.0, overlap * total - backward)
-
-
-def _optimizer(workload: Workload, rates: Rates, sizes: StageSizes) -> float:
-    p = workload.parallelism
-    held = sizes.dense_parameters + sizes.embedding_parameters
-    shards = p.dp_shard * p.cp if p.zero_stage else 1
-    own = held / shards
-    if sizes.expert_parameters:
-        copies = max(1, p.world_size // p.pp // p.ep // p.expert_tp)
-        own += sizes.expert_parameters / (copies if p.zero_stage else 1)
-        held += sizes.expert_parameters
-    kept = held if p.zero_stage < 2 else own
-    moved = own * (2 * workload.optimizer_bytes + workload.gradient_bytes + workload.parameter_bytes)
-    moved += kept * 2 * workload.gradient_bytes
-    if workload.micro_batches > 1:
-        moved += kept * 2 * workload.gradient_bytes * (workload.micro_batches - 1)
-    return moved * rates.byte
+    memory = memory_bytes(workload, stage_sizes(workload), values)
+    return Prediction(workload, cluster, step_seconds(workload, cluster, software, values, memory), memory)

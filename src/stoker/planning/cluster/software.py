@@ -63,7 +63,9 @@ _DEEPSPEED = {
     "keeps_stage_outputs": True,
 }
 MEGATRON_DEEPSPEED = Software("megatron-deepspeed", attention="flash2", **_DEEPSPEED)
-MEGATRON_DEEPSPEED_2022 = Software("megatron-deepspeed-2022", attention="unfused", **_DEEPSPEED)
+MEGATRON_DEEPSPEED_2022 = Software(
+    "megatron-deepspeed-2022", scatters_transfers=False, attention="unfused", **_DEEPSPEED
+)
 ONEFLOW = Software("oneflow", overlaps_gradients=False, scatters_transfers=False, attention="unfused")
 FSDP = Software("fsdp", attention="flash2", kept_parameter_bytes=4.0, optimizer_bytes=8.0)
 JAX = Software("jax", kept_parameter_bytes=4.0, optimizer_bytes=8.0)
