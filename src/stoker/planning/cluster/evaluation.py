@@ -39,6 +39,20 @@ class Judged:
         return None if self.prediction is None or measured is None else self.prediction.seconds.total / measured - 1
 
     @property
+    def measured_seconds_per_sequence(self) -> float:
+        """What layouts are ranked by, for their batches may differ."""
+        return (self.measurement.step_seconds or 0.0) / self._sequences
+
+    @property
+    def predicted_seconds_per_sequence(self) -> float:
+        """The same as predicted."""
+        return (self.prediction.seconds.total if self.prediction else 0.0) / self._sequences
+
+    @property
+    def _sequences(self) -> float:
+        return float(self.measurement.fields["global_batch_seqs"])
+
+    @property
     def predicted_gib(self) -> float | None:
         """As the source measured: by the allocator, or as the device shows it."""
         if self.prediction is None or self.case is None:
@@ -159,13 +173,14 @@ def evaluate(measurements: Sequence[Measurement], leave_one_out: bool, progress:
     judged = judge(measurements)
     left_out: dict[str, tuple[Errors | None, Errors | None]] = {}
     if leave_one_out:
-        from stoker.planning.cluster.fitting import fitted_without
+        from stoker.planning.cluster.fitting import fitted_without, samples_of
 
+        samples = samples_of(judged)
         names = sorted({one.measurement.source for one in judged if one.prediction is not None})
         with progress.task("fit without each source", len(names), "sources") as task:
             for name in names:
                 task.describe(name)
-                values = fitted_without(judged, name)
+                values = fitted_without(samples, name)
                 again = judge([one.measurement for one in judged if one.measurement.source == name], values)
                 left_out[name] = _time_and_memory(again)
                 task.advance()
@@ -217,15 +232,15 @@ def _rankings(judged: Sequence[Judged]) -> Iterable[Ranking]:
         if one.time_error is not None:
             groups[tuple(one.measurement.fields[name] for name in _SAME)].append(one)
     for key, rows in groups.items():
-        layouts = {_layout(one) for one in rows}
-        if len(layouts) < _FEWEST_LAYOUTS:
-            continue
-        measured, predicted = [], []
+        by_layout: dict[tuple[str, ...], list[Judged]] = defaultdict(list)
         for one in rows:
-            assert one.prediction is not None
-            batch = float(one.measurement.fields["global_batch_seqs"])
-            measured.append((one.measurement.step_seconds or 0.0) / batch)
-            predicted.append(one.prediction.seconds.total / batch)
+            by_layout[_layout(one)].append(one)
+        if len(by_layout) < _FEWEST_LAYOUTS:
+            continue
+        # A layout that was measured several times, in several releases say, counts once, with its mean.
+        each = list(by_layout.values())
+        measured = [statistics.fmean(one.measured_seconds_per_sequence for one in same) for same in each]
+        predicted = [statistics.fmean(one.predicted_seconds_per_sequence for one in same) for same in each]
         yield ranking(key[0], " ".join(filter(None, key[1:])), measured, predicted)
 
 

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from numpy.typing import NDArray
 from stoker.planning.cluster.parameters import Described, Parameters, parameter_table, shipped_parameters
 from stoker.planning.cluster.rows import Case
 from stoker.planning.cluster.step import step_seconds
+
+if TYPE_CHECKING:
+    from stoker.planning.cluster.evaluation import Judged
 
 Array = NDArray[np.float64]
 
@@ -37,6 +41,16 @@ class Sample:
     source: str
     case: Case
     seconds: float
+
+
+def samples_of(judged: Sequence[Judged]) -> list[Sample]:
+    """The measured steps among rows that can be modelled."""
+    found = []
+    for one in judged:
+        seconds = one.measurement.step_seconds
+        if one.case is not None and seconds is not None:
+            found.append(Sample(one.measurement.source, one.case, seconds))
+    return found
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
@@ -169,7 +183,7 @@ def _bounded(line: Described, free: float) -> float:
     return line.low + (line.high - line.low) / (1 + math.exp(-min(max(free, -30.0), 30.0)))
 
 
-def fitted_without(samples: Sequence[Sample], source: str, most: int = 80, rounds: int = 15) -> dict[str, float]:
+def fitted_without(samples: Sequence[Sample], source: str, most: int = 40, rounds: int = 10) -> dict[str, float]:
     """Values fitted from their priors to all sources but one.
 
     A framework that only this source used has no numbers of its own then, and gets those of an unknown one.
