@@ -10,7 +10,7 @@ from typing import Any
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
 from stoker.model.huggingface import ExportReport, export_model
-from stoker.planning import Plan
+from stoker.planning import Machine, Plan
 from stoker.plural import counted
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
@@ -96,9 +96,9 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
     )
 
 
-def plan_before_training(loaded: LoadedRecipe, progress: Progress) -> Plan:
-    """What a run of the recipe would need and take on this machine; prepares the text first where needed."""
-    return plan_for(loaded, _prepared(loaded, progress))
+def plan_before_training(loaded: LoadedRecipe, progress: Progress, machine: Machine | None = None) -> Plan:
+    """What a run of the recipe would need and take on `machine`, or on this one; prepares the text where needed."""
+    return plan_for(loaded, _prepared(loaded, progress), machine)
 
 
 def export_run(run: RunDirectory, folder: Path | None, step: int | None) -> ExportReport:

@@ -42,9 +42,17 @@ def existing_run(path: Path) -> RunDirectory:
 
 
 def load(
-    path: Path, overrides: list[str] | None, run: Path | None = None, *, with_files: bool = False
+    path: Path,
+    overrides: list[str] | None,
+    run: Path | None = None,
+    *,
+    with_files: bool = False,
+    choose_layout: bool = False,
 ) -> LoadedRecipe:
-    """The recipe with what the command line says over it; see `load_recipe`."""
+    """The recipe with what the command line says over it; see `load_recipe`.
+
+    `choose_layout` asks the planner where the recipe says `layout: auto`.
+    """
     from stoker.recipe.loading import load_recipe
 
     given = list(overrides or ())
@@ -53,4 +61,9 @@ def load(
             # An unset shell variable: the run would land in the current folder, between other things.
             raise BadInput("--run: expected a folder, got nothing or `.`; name the run's own folder")
         given.append(f"run={json.dumps(str(run.absolute()), ensure_ascii=False)}")
-    return load_recipe(path, given, with_files=with_files)
+    loaded = load_recipe(path, given, with_files=with_files)
+    if choose_layout and loaded.layout_is_open:
+        from stoker.planning.search.automatic import with_chosen_layout  # loads torch
+
+        return with_chosen_layout(loaded)
+    return loaded

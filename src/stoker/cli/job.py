@@ -14,7 +14,7 @@ def run(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, 
 
     Example: `stoker run examples/quickstart/recipe.yaml training.steps=100`
     """
-    loaded = load(recipe, overrides, run)
+    loaded = load(recipe, overrides, run, choose_layout=True)
     from stoker.main_job import run_main_job
 
     outcome = run_main_job(loaded, progress_for(json))
@@ -42,7 +42,7 @@ def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None
 
     Example: `stoker train recipe.yaml training.steps=2000 --run runs/longer`
     """
-    loaded = load(recipe, overrides, run)
+    loaded = load(recipe, overrides, run, choose_layout=True)
     from stoker.training.launching import train as train_run
 
     outcome = train_run(loaded, loaded.run, progress_for(json))

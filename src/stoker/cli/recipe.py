@@ -30,7 +30,7 @@ def show(
     from stoker.recipe.loading import dump_recipe
     from stoker.recipe.showing import with_origins
 
-    loaded = load(recipe, overrides)
+    loaded = load(recipe, overrides, choose_layout=True)
     if json:
         content = loaded.recipe.model_dump(mode="json")
         print_json({"recipe": content, "origins": dict(loaded.origins)} if origins else content)
@@ -46,7 +46,7 @@ def check(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False)
     """
     from stoker.recipe.consequences import consequences_of
 
-    consequences = consequences_of(load(recipe, overrides, with_files=True))
+    consequences = consequences_of(load(recipe, overrides, with_files=True, choose_layout=True))
     print_json(consequences.as_json()) if json else print_result(consequences.as_text())
 
 

@@ -112,11 +112,11 @@ def _attend_by_blocks(
         return score if softcap is None else torch.tanh(score / softcap) * softcap
 
     score = None if softcap is None else capped
-    kernel = flex_attention if torch.compiler.is_compiling() else _compiled_flex_attention()
-    return kernel(q, k, v, score_mod=score, block_mask=mask, enable_gqa=grouped)
+    kernel: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex_attention()
+    return kernel(q, k, v, score_mod=score, block_mask=mask, enable_gqa=grouped)  # type: ignore[no-any-return]
 
 
 @cache
 def _compiled_flex_attention() -> Callable[..., Tensor]:
     """Without compilation flex_attention holds all logits in memory, which is what it is there to avoid."""
-    return torch.compile(flex_attention, dynamic=False)  # type: ignore[return-value]
+    return torch.compile(flex_attention, dynamic=False)

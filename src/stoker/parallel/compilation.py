@@ -34,7 +34,8 @@ def compile_block(block: nn.Module, share: float = 1.0, backend: str | Callable[
     for module in block.modules():
         if isinstance(module, MixtureOfExperts):
             # Said here and not where the class is: saying it loads the compiler, which takes seconds.
-            module.forward = torch.compiler.disable(module.forward)  # type: ignore[method-assign]
+            disabled = torch.compiler.disable(module.forward)  # type: ignore[no-untyped-call]
+            module.forward = disabled  # type: ignore[method-assign]
     block.compile(dynamic=False, backend=backend or partial(_lean_inductor, share))
 
 

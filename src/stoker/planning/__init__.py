@@ -1,7 +1,14 @@
 """What a run will need and take on a machine, predicted before it starts; no processes, no communication."""
 
 from stoker.planning.cluster.accelerators import Accelerator, accelerators
-from stoker.planning.machine import Hardware, Machine, look_at_machine, measure_machine
+from stoker.planning.machine import (
+    Hardware,
+    Machine,
+    look_at_machine,
+    measure_machine,
+    read_machine,
+    write_machine,
+)
 from stoker.planning.plan import PeakMemory, Plan, StepSeconds, make_plan, require_fits
 
 __all__ = [
@@ -15,5 +22,7 @@ __all__ = [
     "look_at_machine",
     "make_plan",
     "measure_machine",
+    "read_machine",
     "require_fits",
+    "write_machine",
 ]

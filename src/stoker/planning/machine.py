@@ -9,8 +9,11 @@ from typing import Literal
 
 import psutil
 import torch
-from pydantic import BaseModel, ConfigDict
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from stoker.durable_files import write_text
+from stoker.errors import BadInput
 from stoker.planning.cluster.accelerators import Accelerator, accelerators
 from stoker.planning.rates import Rates, Work, measure_rates
 from stoker.recipe import Recipe
@@ -55,6 +58,19 @@ class Machine(Hardware):
         if self.device == "cpu":
             return self.rates.matmul_flops_per_second
         return None if self.accelerator is None else self.accelerator.peak_flops_per_second(precision)
+
+    def summary(self) -> str:
+        """The rates, a line each."""
+        rates = self.rates
+        return (
+            f"{self.name}, {self.threads} of {self.cores} cores for a rank\n"
+            f"matrix products    {rates.matmul_flops_per_second / 1e9:,.1f} GFLOP/s\n"
+            f"attention          {rates.attention_flops_per_second / 1e9:,.1f} GFLOP/s\n"
+            f"norms, activations {rates.pointwise_bytes_per_second / 1e9:,.1f} GB/s\n"
+            f"loss               {rates.loss_bytes_per_second / 1e9:,.1f} GB/s\n"
+            f"optimizer          {rates.update_bytes_per_second / 1e9:,.1f} GB/s\n"
+            f"copies             {rates.copy_bytes_per_second / 1e9:,.1f} GB/s"
+        )
 
 
 def look_at_machine(recipe: Recipe | None = None) -> Hardware:
@@ -121,6 +137,29 @@ def _cuda_hardware() -> Hardware:
         runtime_bytes=0,
         accelerator=accelerators().get(name.casefold()),
     )
+
+
+def write_machine(machine: Machine, path: Path) -> None:
+    """Write what was measured, to be read by `read_machine`."""
+    write_text(path, yaml.safe_dump(machine.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def read_machine(path: Path) -> Machine:
+    """A machine measured before. Raises `BadInput` for a file that is none."""
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}); `stoker plan calibrate` writes one") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
+    try:
+        return Machine.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise BadInput(
+            f"{path} is no measured machine: {place}: {first['msg']}; `stoker plan calibrate` writes one"
+        ) from None
 
 
 def _host_memory() -> tuple[int, int]:

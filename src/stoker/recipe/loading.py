@@ -23,6 +23,8 @@ from stoker.run_directory import RunDirectory
 
 _LARGEST_RECIPE_BYTES = 1 << 20
 _SCHEMA_KEY = "$schema"
+AUTO = "auto"
+"""In place of a layout: the planner chooses."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class LoadedRecipe:
     path: Path
     folder: Path
     """Folder of the file."""
+    layout_is_open: bool = False
+    """The recipe says `layout: auto`: the planner is to choose, and until then it is that of one process."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where each value (by dotted name) came from: `recipe.yaml:12`, `override`, `preset …`, `default`."""
 
@@ -67,6 +71,9 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), *, with_files: bool =
         )
     tree.value.pop(_SCHEMA_KEY, None)
     placed = apply_overrides(tree, overrides)
+    layout_is_open = tree.value.get("layout") == AUTO
+    if layout_is_open:
+        tree.value["layout"] = {}
     fill_empty_sections(tree.value, (), tree.value)
     result = validate(tree.value, lambda place: _location(tree, placed, place))
     mistakes = list(tree.mistakes)
@@ -81,7 +88,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), *, with_files: bool =
         raise BadInput(_listed(path, mistakes))
     origins = {dotted(place): _origin(tree, placed, place, result) for place, _ in leaves(result.model_dump())}
     absolute = path.absolute()
-    return LoadedRecipe(result, absolute, absolute.parent, origins)
+    return LoadedRecipe(result, absolute, absolute.parent, layout_is_open, origins)
 
 
 def dump_recipe(recipe: Recipe) -> str:

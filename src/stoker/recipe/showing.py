@@ -6,7 +6,7 @@ from typing import Any
 
 from stoker.recipe import Recipe
 from stoker.recipe.fields import Place, dotted
-from stoker.recipe.loading import LoadedRecipe
+from stoker.recipe.loading import AUTO, LoadedRecipe
 from stoker.recipe.presets import PRESETS
 from stoker.recipe.yaml_text import dump_inline
 
@@ -54,5 +54,6 @@ def schema() -> dict[str, Any]:
                 "$ref" in described and "default" in described
             ):  # a section with nothing under it counts as not given
                 described["anyOf"] = [{"$ref": described.pop("$ref")}, {"type": "null"}]
+    result["properties"]["layout"]["anyOf"].append({"const": AUTO})
     result["properties"]["$schema"] = {"type": "string", "description": "Address of this schema, for editors."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **result}

@@ -19,7 +19,7 @@ from stoker.durable_files import remove_partials, write_bytes, write_json, write
 from stoker.errors import BadInput, Terminated
 from stoker.layout.validity import require_world_size
 from stoker.parallel.world import choose_device
-from stoker.planning import Plan, look_at_machine, make_plan, measure_machine, require_fits
+from stoker.planning import Machine, Plan, look_at_machine, make_plan, measure_machine, require_fits
 from stoker.plural import counted
 from stoker.progress import Progress, Task
 from stoker.recipe import Recipe
@@ -112,12 +112,12 @@ def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, progress: 
     return Job(recipe, run.path, corpus.folder, max(attempts, default=0) + 1)
 
 
-def plan_for(loaded: LoadedRecipe, corpus: Corpus) -> Plan:
-    """The plan of a run on this machine, refused before anything is measured when it cannot fit."""
+def plan_for(loaded: LoadedRecipe, corpus: Corpus, machine: Machine | None = None) -> Plan:
+    """The plan of a run on `machine`, or on this one, refused before anything is measured when it cannot fit."""
     recipe, vocabulary_size = loaded.recipe, corpus.vocabulary_size
-    hardware = look_at_machine(recipe)
+    hardware = machine or look_at_machine(recipe)
     require_fits(recipe, vocabulary_size, hardware)
-    return make_plan(recipe, vocabulary_size, measure_machine(recipe, vocabulary_size, hardware))
+    return make_plan(recipe, vocabulary_size, machine or measure_machine(recipe, vocabulary_size, hardware))
 
 
 def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:

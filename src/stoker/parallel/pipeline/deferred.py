@@ -63,7 +63,7 @@ class WeightGradients:
     def install(self, stage: nn.Module) -> None:
         """Let every linear layer and all experts of `stage` put their gradients off when asked to."""
         # What is put off is a side effect of backward, which a compiled graph does not have.
-        product = torch.compiler.disable(_product)
+        product = torch.compiler.disable(_product)  # type: ignore[no-untyped-call]
         for module in stage.modules():
             if type(module) is nn.Linear:
                 module.forward = partial(_linear, self, product, module)  # type: ignore[method-assign]

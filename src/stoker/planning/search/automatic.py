@@ -1,0 +1,91 @@
+"""`layout: auto`: the best layout for the processes and accelerators that there are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import psutil
+import torch
+
+from stoker.errors import BadInput
+from stoker.layout import Layout
+from stoker.planning.cluster import Accelerator, Cluster
+from stoker.planning.cluster.accelerators import accelerators
+from stoker.planning.search.searching import search
+from stoker.recipe import Recipe
+from stoker.recipe.fields import dotted, leaves
+from stoker.recipe.loading import AUTO, LoadedRecipe, load_recipe
+from stoker.recipe.memory import Memory
+
+_PROCESSOR = {"bf16_tflops": 0.05, "fp16_tflops": 0.05, "memory_gbps": 10.0, "link_gbps_per_direction": 1.0}
+"""A rank on a processor, roughly. Every process has to choose alike, so nothing is measured."""
+
+
+def with_chosen_layout(loaded: LoadedRecipe) -> LoadedRecipe:
+    """`loaded` with the layout that it leaves to the planner; unchanged when it says one.
+
+    The ranks are those that a launcher started (`WORLD_SIZE`), otherwise one for each accelerator here. A run that
+    exists keeps its layout as long as there are as many ranks. Micro-batch and memory techniques are chosen as well
+    where the recipe says nothing of them. The same on every rank.
+    """
+    if not loaded.layout_is_open:
+        return loaded
+    on_accelerators = loaded.recipe.training.device != "cpu" and torch.cuda.is_available()
+    ranks = _number("WORLD_SIZE") or (torch.cuda.device_count() if on_accelerators else 1)
+    if loaded.run.recipe.is_file():
+        before = load_recipe(loaded.run.recipe).recipe
+        if before.layout.world_size == ranks:
+            return _settled(loaded, _like(before, loaded.recipe))
+    cluster = _cluster_here(ranks, on_accelerators)
+    vocabulary = loaded.recipe.tokenizer.vocabulary_size
+    found = search(loaded.recipe, vocabulary, cluster, ranks=ranks)
+    chosen = found.as_recipe()
+    if loaded.recipe.training.memory != Memory():
+        training = chosen.training.model_copy(update={"memory": loaded.recipe.training.memory})
+        chosen = chosen.model_copy(update={"training": training})
+    return _settled(loaded, chosen)
+
+
+def _settled(loaded: LoadedRecipe, recipe: Recipe) -> LoadedRecipe:
+    before = dict(_values(loaded.recipe))
+    changed = {name for name, value in _values(recipe) if before.get(name) != value}
+    chosen = dict.fromkeys(changed | {f"layout.{name}" for name in Layout.model_fields}, f"layout: {AUTO}")
+    return replace(loaded, recipe=recipe, layout_is_open=False, origins={**loaded.origins, **chosen})
+
+
+def _values(recipe: Recipe) -> list[tuple[str, object]]:
+    return [(dotted(place), value) for place, value in leaves(recipe.model_dump())]
+
+
+def _like(before: Recipe, now: Recipe) -> Recipe:
+    """`now` laid out as `before`, with its micro-batch where none is said."""
+    training = now.training
+    if training.micro_batch_size is None:
+        training = training.model_copy(update={"micro_batch_size": before.training.micro_batch_size})
+    if training.memory == Memory():
+        training = training.model_copy(update={"memory": before.training.memory})
+    return now.model_copy(update={"layout": before.layout, "training": training})
+
+
+def _cluster_here(ranks: int, on_accelerators: bool) -> Cluster:
+    here = min(ranks, _number("LOCAL_WORLD_SIZE") or ranks)
+    nodes = max(1, ranks // here)
+    if on_accelerators:
+        name = torch.cuda.get_device_name(torch.cuda.current_device())
+        known = accelerators().get(name.casefold())
+        if known is None:
+            raise BadInput(
+                f"layout: auto needs to know the accelerator, and {name} is not in the table; say the layout, or "
+                "describe the cluster and ask `stoker plan search RECIPE --cluster FILE`"
+            )
+        accelerator = known
+    else:
+        memory = psutil.virtual_memory().total / here / 1e9
+        accelerator = Accelerator(name="a rank on a processor", memory_gb=memory, **_PROCESSOR)
+    return Cluster.model_validate({"accelerator": accelerator, "nodes": nodes, "accelerators_per_node": here})
+
+
+def _number(variable: str) -> int | None:
+    value = os.environ.get(variable, "")
+    return int(value) if value.isdecimal() and int(value) > 0 else None

@@ -1,0 +1,270 @@
+"""The best configuration for a recipe on a described cluster, and those that lost against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+from stoker.errors import BadInput
+from stoker.layout import Layout
+from stoker.planning.cluster import Cluster, Parallelism, Prediction, Workload, parallelism_of, predict, workload_of
+from stoker.planning.cluster.memory import MemoryBytes, memory_bytes
+from stoker.planning.cluster.parameters import shipped_parameters
+from stoker.planning.cluster.sizes import stage_sizes
+from stoker.planning.search.space import (
+    LADDER,
+    LAST_RESORTS,
+    Choices,
+    as_recipe,
+    divisors,
+    layouts,
+    micro_batch_sizes,
+    schedules,
+)
+from stoker.recipe import Recipe
+from stoker.recipe.memory import Memory
+
+Goal = Literal["time", "cost"]
+USABLE = 0.95
+"""Share of an accelerator's memory that may be needed: predictions of memory are good to a few percent."""
+_WITHIN = 1.35
+"""Layouts that take up to so many times the best one's time by 1F1B are tried with other schedules too."""
+_HOPELESS = 1.15
+_MOST_REFINED = 300
+_AS_GOOD = 1.003
+"""Of configurations this close the simplest is taken: predictions do not tell them apart."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One configuration and what is predicted of it."""
+
+    layout: Layout
+    micro_batch_size: int
+    memory: Memory
+    prediction: Prediction
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of a step."""
+        return self.prediction.seconds.total
+
+    @property
+    def accelerator_hours(self) -> float:
+        """Of a step."""
+        return self.seconds * self.layout.world_size / 3600
+
+    def overrides(self) -> list[str]:
+        """The configuration as one would type it behind a recipe."""
+        defaults, found = Layout().model_dump(), []
+        for name, value in self.layout.model_dump().items():
+            if value != defaults[name]:
+                found.append(f"layout.{name}={value}".replace("=False", "=false"))
+        found.append(f"training.micro_batch_size={self.micro_batch_size}")
+        recompute = self.memory.recompute
+        if recompute.name != "none":
+            found.append(f"training.memory.recompute.name={recompute.name}")
+        if recompute.every > 1:
+            found.append(f"training.memory.recompute.every={recompute.every}")
+        if recompute.operations:
+            found.append(f"training.memory.recompute.operations=[{','.join(recompute.operations)}]")
+        for name in ("offload_activations", "offload_optimizer"):
+            if getattr(self.memory, name):
+                found.append(f"training.memory.{name}=true")
+        return found
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search has found, the best first."""
+
+    recipe: Recipe
+    vocabulary_size: int
+    cluster: Cluster
+    goal: Goal
+    candidates: Sequence[Candidate]
+    """The best of each layout."""
+    looked_at: int
+    """Configurations whose time was predicted."""
+    too_large: int
+    """Layouts that no memory technique makes fit."""
+    choices: Choices = field(default_factory=Choices)
+
+    @property
+    def best(self) -> Candidate:
+        """The one to take."""
+        return self.candidates[0]
+
+    def as_recipe(self) -> Recipe:
+        """The recipe with the best configuration put in."""
+        best = self.best
+        return as_recipe(self.recipe, best.layout, best.micro_batch_size, best.memory)
+
+
+def search(
+    recipe: Recipe,
+    vocabulary_size: int,
+    cluster: Cluster,
+    goal: Goal = "time",
+    choices: Choices | None = None,
+    ranks: int | None = None,
+) -> Found:
+    """The configuration with which a step of `recipe` takes least time, or fewest accelerator-hours, on `cluster`.
+
+    All accelerators are used for `time`; for `cost` fewer nodes are tried as well. `ranks` says how many
+    accelerators to use instead. Layouts that the trainer refuses are never looked at. Raises `BadInput`
+    when nothing fits, with the smallest cluster of such accelerators that would do, or when the choices that are
+    fixed exclude each other.
+    """
+    choices = choices or Choices.fixed_by(recipe)
+    searching = _Search(recipe, vocabulary_size, cluster, choices)
+    sizes = [ranks or cluster.accelerators]
+    if goal == "cost" and ranks is None:
+        sizes = [nodes * cluster.accelerators_per_node for nodes in divisors(cluster.nodes)]
+    best = [one for size in sizes for one in searching.best_of(size)]
+    if not best:
+        raise BadInput(_nothing_fits(searching, sizes[-1]))
+    best.sort(key=lambda one: one.accelerator_hours if goal == "cost" else one.seconds)
+    return Found(
+        recipe,
+        vocabulary_size,
+        cluster,
+        goal,
+        _simplest_first(best, goal),
+        searching.looked_at,
+        searching.too_large,
+        choices,
+    )
+
+
+def judge(recipe: Recipe, vocabulary_size: int, cluster: Cluster) -> Candidate:
+    """The recipe's own configuration on `cluster`."""
+    workload = workload_of(recipe, vocabulary_size)
+    return Candidate(recipe.layout, workload.micro_batch_size, recipe.training.memory, predict(workload, cluster))
+
+
+class _Search:
+    def __init__(self, recipe: Recipe, vocabulary_size: int, cluster: Cluster, choices: Choices) -> None:
+        self.cluster, self.choices, self.shape = cluster, choices, recipe.shape
+        self.rungs = [
+            (memory, workload_of(as_recipe(recipe, Layout(), 1, memory), vocabulary_size)) for memory in _memories()
+        ]
+        """What memory can be bought with, the cheapest first, each with a workload that says so."""
+        self.looked_at = self.too_large = 0
+        self.limit = USABLE * (cluster.accelerator.memory_gb or 0.0) * 1e9
+        self.values = shipped_parameters()
+
+    def best_of(self, ranks: int) -> list[Candidate]:
+        """The best micro-batch, recomputation and schedule of each layout of `ranks`, quickest first."""
+        found = {}
+        for layout in layouts(self.shape, ranks, self.cluster.link_domain, self.choices):
+            best = self._best(layout)
+            if best is None:
+                self.too_large += 1
+            else:
+                found[layout] = best
+        order = sorted(found, key=lambda layout: found[layout].seconds)
+        if not order:
+            return []
+        quickest = found[order[0]].seconds
+        for layout in order[:_MOST_REFINED]:
+            if found[layout].seconds > _WITHIN * quickest:
+                break
+            for other in schedules(layout, self.shape):
+                best = self._best(other)
+                if best is not None and best.seconds < found[layout].seconds:
+                    found[layout] = best
+        return sorted(found.values(), key=lambda one: one.seconds)
+
+    def _best(self, layout: Layout) -> Candidate | None:
+        best: Candidate | None = None
+        parallelism = parallelism_of(layout)
+        for size in micro_batch_sizes(layout, self.shape, self.choices.micro_batch_size):
+            fitting = self._fitting(parallelism, size)
+            if fitting is None:
+                break  # a larger micro-batch needs more
+            memory, workload = fitting
+            self.looked_at += 1
+            candidate = Candidate(layout, size, memory, predict(workload, self.cluster, parameters=self.values))
+            if best is None or candidate.seconds < best.seconds:
+                best = candidate
+            elif candidate.seconds > _HOPELESS * best.seconds:
+                break  # fewer micro-batches, or more computed again: larger ones are slower still
+        return best
+
+    def _fitting(self, parallelism: Parallelism, micro_batch_size: int) -> tuple[Memory, Workload] | None:
+        """With the least recomputation that fits; None when nothing does."""
+        sizes = None
+        for memory, workload in self.rungs:
+            trial = replace(workload, parallelism=parallelism, micro_batch_size=micro_batch_size)
+            sizes = sizes or stage_sizes(trial)
+            if memory_bytes(trial, sizes, self.values).total <= self.limit:
+                return memory, trial
+        return None
+
+    def least_bytes(self, ranks: int) -> MemoryBytes | None:
+        """Of the layout that needs least, with everything that saves memory; None when no layout is possible."""
+        found = []
+        for layout in layouts(self.shape, ranks, self.cluster.link_domain, self.choices):
+            sizes = micro_batch_sizes(layout, self.shape, self.choices.micro_batch_size)
+            if sizes:
+                _, leanest = self.rungs[-1]
+                workload = replace(leanest, parallelism=parallelism_of(layout), micro_batch_size=sizes[0])
+                found.append(memory_bytes(workload, stage_sizes(workload), self.values))
+        return min(found, key=lambda one: one.total, default=None)
+
+
+def _memories() -> Iterator[Memory]:
+    for recompute in LADDER:
+        yield Memory(recompute=recompute)
+    yield from LAST_RESORTS
+
+
+def _simplest_first(candidates: list[Candidate], goal: Goal) -> list[Candidate]:
+    """The simplest of those that are as good as the first, then the others in order."""
+
+    def value(one: Candidate) -> float:
+        return one.accelerator_hours if goal == "cost" else one.seconds
+
+    as_good = [one for one in candidates if value(one) <= _AS_GOOD * value(candidates[0])]
+    simplest = min(as_good, key=lambda one: (_dimensions(one), value(one)))
+    return [simplest, *(one for one in candidates if one is not simplest)]
+
+
+def _dimensions(one: Candidate) -> int:
+    layout = one.layout
+    divided = sum(size > 1 for size in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp_replicate))
+    return divided + (layout.pipeline_schedule not in ("1f1b", "interleaved_1f1b")) + (one.memory != Memory())
+
+
+def _nothing_fits(searching: _Search, ranks: int) -> str:
+    cluster, shape = searching.cluster, searching.shape
+    batches = ", ".join(map(str, sorted(set(shape.batch_sizes))))
+    least = searching.least_bytes(ranks)
+    if least is None:
+        fixed = [f"{name}={value}" for name, value in vars(searching.choices).items() if value is not None]
+        said = f" with {', '.join(fixed)}" if fixed else ""
+        return (
+            f"no layout of {ranks:,} ranks can train this model{said}: {batches} sequences a batch, "
+            f"{shape.layers} layers and {shape.heads} heads do not divide that way; use another number of ranks "
+            "or another batch"
+        )
+    nodes, larger = cluster.nodes, None
+    while nodes < 2**17 and larger is None:
+        nodes *= 2
+        needed = searching.least_bytes(nodes * cluster.accelerators_per_node)
+        if needed is not None and needed.total <= searching.limit:
+            larger = nodes
+    remedy = (
+        f"the smallest such cluster that would do has about {larger:,} nodes "
+        f"({larger * cluster.accelerators_per_node:,} accelerators)"
+        if larger
+        else "no number of such accelerators would do for this batch; use ones with more memory or a larger batch"
+    )
+    return (
+        f"this model does not fit {ranks:,} × {cluster.accelerator.name}: the leanest layout, with everything "
+        f"computed again and offloaded, needs {least.total / 1e9:,.1f} of {cluster.accelerator.memory_gb:,.0f} GB "
+        f"each; {remedy}"
+    )
