@@ -73,7 +73,8 @@ def _gather(x: Tensor, dim: int, length: int, group: dist.ProcessGroup) -> Tenso
     size = -(-length // ranks)
     rows = _padded(x.movedim(dim, 0), size)
     whole = _wait(_ops.all_gather_into_tensor(rows, ranks, group.group_name))
-    return whole[:length].movedim(0, dim)
+    # In order: each product of a transposed view would make, and keep, a copy of its own.
+    return whole[:length].movedim(0, dim).contiguous()
 
 
 def _sum_and_cut(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:

@@ -8,21 +8,38 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from stoker.parallel.placement import Held, local
 
+_ALIGNMENT = 256
+"""Bytes: what vectorised kernels and links like gradients to begin at."""
 Summed = tuple[nn.Parameter, dist.ProcessGroup]
 """A parameter, and the ranks that have parts of its gradient."""
 
 
 class Bucket:
-    """Parameters of one type whose gradients are summed over one group at once."""
+    """Parameters of one type whose gradients are summed over one group at once.
+
+    Where they are summed in their own type, gradients lie in the bucket: one buffer, in which each begins at
+    a multiple of `_ALIGNMENT` bytes, and which goes when they do.
+    """
 
     def __init__(self, parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, reduce: torch.dtype) -> None:
         self.parameters = list(parameters)
         self._group, self._reduce = group, reduce
         self._ready: set[int] = set()
-        self._work: tuple[dist.Work, Tensor] | None = None
+        self._flat: Tensor | None = None
+        self._parts: dict[int, Tensor] = {}
+        self._work: dist.Work | None = None
+
+    def take(self, parameter: nn.Parameter) -> None:
+        """Move the gradient of `parameter` into the bucket, as it is so far."""
+        if self._lies_here(parameter):
+            part, gradient = self._part(parameter), _gradient(parameter)
+            if gradient is not part:
+                part.copy_(gradient)
+                parameter.grad = part
 
     def add(self, parameter: Tensor) -> None:
         """Note that the gradient of `parameter` is complete on this rank."""
@@ -35,23 +52,41 @@ class Bucket:
 
     def start(self) -> None:
         """Start the sum. A rank that has no gradient of a parameter takes part with zeros."""
-        flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in self.parameters]).to(self._reduce)
-        work = dist.all_reduce(flat, group=self._group, async_op=True)
-        assert work is not None
-        self._work = work, flat
+        for parameter in self.parameters:
+            if self._lies_here(parameter):
+                self.take(parameter)
+            else:
+                self._part(parameter).copy_(_gradient(parameter))
+        assert self._flat is not None
+        self._work = dist.all_reduce(self._flat, group=self._group, async_op=True)
 
     def finish(self) -> None:
         """Wait for the sum and put it in place."""
         assert self._work is not None
-        work, flat = self._work
-        work.wait()
-        place = 0
+        self._work.wait()
         for parameter in self.parameters:
-            gradient = _gradient(parameter)
-            gradient.copy_(flat[place : place + gradient.numel()].view_as(gradient))
-            place += gradient.numel()
-        self._work = None
+            if not self._lies_here(parameter):
+                _gradient(parameter).copy_(self._part(parameter))
+        self._work = self._flat = None
+        self._parts.clear()
         self._ready.clear()
+
+    def _lies_here(self, parameter: nn.Parameter) -> bool:
+        """Whether the gradient itself is in the bucket, and no copy of it; FSDP's are where it put them."""
+        return parameter.dtype == self._reduce and not isinstance(parameter, DTensor)
+
+    def _part(self, parameter: nn.Parameter) -> Tensor:
+        """Where in the bucket the gradient of `parameter` is."""
+        if self._flat is None:
+            places, size = [], 0
+            for one in self.parameters:
+                places.append(size)
+                size += -(-local(one).numel() * self._reduce.itemsize // _ALIGNMENT) * _ALIGNMENT
+            self._flat = torch.zeros(size // self._reduce.itemsize, dtype=self._reduce, device=parameter.device)
+            for one, place in zip(self.parameters, places, strict=True):
+                first = place // self._reduce.itemsize
+                self._parts[id(one)] = self._flat[first : first + local(one).numel()].view_as(local(one))
+        return self._parts[id(parameter)]
 
 
 class SummedGradients:
@@ -93,6 +128,8 @@ class SummedGradients:
 
     def _hook(self, bucket: Bucket) -> Callable[[Tensor], None]:
         def hook(parameter: Tensor) -> None:
+            assert isinstance(parameter, nn.Parameter)
+            bucket.take(parameter)
             if not self._summing:
                 return
             bucket.add(parameter)

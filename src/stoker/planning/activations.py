@@ -8,6 +8,7 @@ that real forward and backward passes hold, in `tests/planning/test_memory.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from stoker.layout import ContextParallelMethod
 from stoker.recipe import LatentAttention, MixtureOfExperts, Model, Precision
@@ -91,7 +92,10 @@ class Activations:
     by_loss: int
     """Kept by projection and cross-entropy until backward, which begins with them: 0 where others have them."""
     block_transient: int
-    """Most that one block's backward pass holds for a moment besides what was kept."""
+    """Most that backward through the blocks holds at a moment beyond what all of them have kept: what one makes for
+    a moment or computes again, less what those after it have let go of."""
+    end_transient: int
+    """What the backward pass of the first block holds for a moment besides what it has kept."""
     loss_transient: int
     """Most that projection and cross-entropy hold at once: chunks of logits, and gradients on their way."""
 
@@ -110,19 +114,25 @@ def activations(
     ends = layers.stop == config.layers
     numbers = numbers_of(config, layers)
     masks = _mask_bytes(config, pass_)
-    with_experts = any(map(config.has_experts, numbers))
     kept = {number: _kept(config, pass_, number, recomputation) for number in numbers}
     whole = {number: kept_by_layer(config, pass_, number, None) for number in numbers}
     by_loss = (pass_.tokens + pass_.vocabulary_size) * config.hidden_size * pass_.stream_width
     dense = _Block(config, pass_)
-    transient = int(pass_.tokens * _Block(config, pass_, with_experts).transient())
+    moments = [
+        int(pass_.tokens * _Block(config, pass_, config.has_experts(number)).transient())
+        + whole[number]
+        - kept[number]
+        for number in numbers
+    ]
+    after = list(accumulate((kept[number] for number in reversed(numbers)), initial=0))[-2::-1]
     return Activations(
         per_block=int(pass_.tokens * dense.kept()) + (masks if pass_.casts else 0),
         largest_block=max(kept.values(), default=0),
         blocks=sum(kept.values()),
         outside_blocks=_outside(config, pass_, dense, layers.start == 0, ends) + (0 if pass_.casts else masks),
         by_loss=by_loss if ends else 0,
-        block_transient=transient + max(whole[number] - kept[number] for number in numbers) if numbers else 0,
+        block_transient=max((moment - gone for moment, gone in zip(moments, after, strict=True)), default=0),
+        end_transient=moments[0] if moments else 0,
         loss_transient=_loss_transient(config, pass_) if ends else 0,
     )
 
@@ -342,11 +352,8 @@ class _Block:
         return kept * self.config.hidden_size + statistics
 
     def _projection_input(self, projections: int) -> float:
-        """What matrix products keep of the tensor they share; autocast copies it for each of them.
-
-        So do products of gathered tokens, which come with the sequence before the batch.
-        """
-        copies = projections if self.pass_.casts or (self.pass_.tp > 1 and projections) else 1
+        """What matrix products keep of the tensor they share; autocast copies it for each of them."""
+        copies = projections if self.pass_.casts else 1
         return copies * self.config.hidden_size * self.pass_.compute_width
 
 
@@ -370,17 +377,20 @@ def _dense_mask_elements(config: Model, pass_: MicroBatch) -> int:
 def _outside(config: Model, pass_: MicroBatch, block: _Block, begins: bool, ends: bool) -> int:
     """Embedding, angles, and the last norm, which is never compiled; the latter where the stage has them."""
     size, stream = config.hidden_size, pass_.stream_width
-    kept = pass_.stream * block.norm(stream) if ends else 0.0
+    kept = pass_.stream * block.norm(stream) + 4 if ends else 0.0  # and the tokens' losses
+    if begins and pass_.tp > 1:
+        kept += 8 + 1  # which rows of the embedding are here
     if config.dropout and begins:
         kept += pass_.stream * size * stream
     if config.position == "rope":
         kept += config.rotary_size * 4
     if not ends:
         return int(pass_.tokens * kept)
-    # Each module for a further token: norms and what they join, the last norm, and the gradients that its
-    # loss has computed already.
-    joined = 2 * size * pass_.compute_width + 2 * block.norm(stream) + size * stream
-    kept += config.mtp_depth * (pass_.stream * joined + 2 * size * stream)
+    # Each module for a further token: what two norms make and are joined, of which one has an input that is kept
+    # already, its last norm, its tokens, and the gradients that its loss has computed already.
+    joined = 2 * size * pass_.compute_width + 3 * block.norm(stream) - size * stream
+    joined -= size * (stream - pass_.compute_width)  # what goes into the block is a product
+    kept += config.mtp_depth * (pass_.stream * joined + size * stream + 8)
     heads = config.mtp_depth * pass_.vocabulary_size * size * stream
     return int(pass_.tokens * kept) + heads
 

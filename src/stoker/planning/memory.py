@@ -145,7 +145,7 @@ def memory_of_rank(
     already = account.gradients() if account.gradients_stay else 0
     highest = max(
         kept + account.casts() + account.gathered() + already + account.head() + moment,
-        account.gradients() + account.arriving() + account.summed() + account.gathered() + account.block_moment(),
+        account.gradients() + account.arriving() + account.summed() + account.gathered() + account.end_moment(),
         account.gradients() + account.updating(),
     )
     return MemoryBytes(
@@ -156,6 +156,18 @@ def memory_of_rank(
         buffers=max(account.gathered() + max(account.casts(), account.summed()), account.updating()),
         total=parameters + optimizer + highest,
     )
+
+
+def kept_by_forward(
+    recipe: Recipe, vocabulary_size: int, micro_batch_size: int, device: str, rank: int
+) -> dict[int, int]:
+    """Bytes that a forward pass through each stage of `rank` leaves for backward, autocast's copies counted."""
+    account = _Account(recipe, vocabulary_size, micro_batch_size, 1, device, rank)
+    casts = account.casts_of_stages()[0]
+    return {
+        stage: one.blocks + one.outside_blocks + one.by_loss + casts.get(stage, 0)
+        for stage, one in account.stages.items()
+    }
 
 
 class _Account:
@@ -228,8 +240,16 @@ class _Account:
 
     def casts(self) -> int:
         """16-bit copies of the blocks' matrices, which autograd keeps until backward has passed them."""
+        of_stage, again = self.casts_of_stages()
+        if self.puts_off:  # only while a product is computed
+            return max(of_stage.values(), default=0)
+        kept = self._most({stage: of_stage.get(stage, 0) for stage in self.stages}, by_loss=False)
+        return kept + again
+
+    def casts_of_stages(self) -> tuple[dict[int, int], int]:
+        """What each stage keeps of them; and of the layer with most that makes them again, for a moment."""
         if not self.pass_.casts:
-            return 0
+            return {}, 0
         own = ("query_up.weight", "kv_up.weight", "router.weight")  # which make their copies for a moment
         of_stage, again = Counter[int](), Counter[int]()
         for part in self.parts:
@@ -239,10 +259,7 @@ class _Account:
                     again[layer] += 2 * part.local_elements
                 else:
                     of_stage[part.stage] += 2 * part.local_elements
-        if self.puts_off:  # only while a product is computed
-            return max(of_stage.values(), default=0)
-        kept = self._most({stage: of_stage[stage] for stage in self.stages}, by_loss=False)
-        return kept + max(again.values(), default=0)
+        return dict(of_stage), max(again.values(), default=0)
 
     def _most(self, of_stage: Mapping[int, int], by_loss: bool = True) -> int:
         if self.layout.pp == 1:
@@ -260,6 +277,10 @@ class _Account:
     def block_moment(self) -> int:
         """Most that a block holds for a moment besides."""
         return max(one.block_transient for one in self.stages.values())
+
+    def end_moment(self) -> int:
+        """Most that the first block of a stage holds besides when its gradients are the last."""
+        return max(one.end_transient for one in self.stages.values())
 
     def head(self) -> int:
         """The gradient of the output projection, which is there before all others."""
@@ -294,7 +315,9 @@ class _Account:
         return (root + sum(blocks.values())) * self.width + 2 * largest * self.sum_width
 
     def summed(self) -> int:
-        """Buckets of gradients that are summed over copies, which are there until the last has arrived."""
+        """Buckets of gradients that are summed over copies in another type; in their own, gradients lie in them."""
+        if self.sum_width == self.width:
+            return 0
         return self.sum_width * sum(part.local_elements for part in self.parts if self._copies(part) > 1)
 
     def updating(self) -> int:

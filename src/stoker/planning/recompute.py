@@ -138,12 +138,28 @@ def _within(budget: int, config: Model, pass_: MicroBatch, flights: Mapping[int,
         [option._replace(kept=option.kept * most) for option in ways[config.has_experts(number)]]
         for number, most in flights.items()
     ]
-    chosen = solve(layers, budget)
+    chosen = _latest_keep_most(
+        solve(layers, budget), [(config.has_experts(n), most) for n, most in flights.items()]
+    )
     return {
         number: option.recomputed
         for number, option in zip(flights, chosen, strict=True)
         if option.recomputed is not None
     }
+
+
+def _latest_keep_most(chosen: Sequence[Option], kinds: Sequence[tuple[bool, int]]) -> list[Option]:
+    """The same options among layers that are alike, dealt out so that the last ones keep most.
+
+    Backward lets go of those first: when the first layers are at their most, it has.
+    """
+    found = list(chosen)
+    for kind in set(kinds):
+        places = [place for place, one in enumerate(kinds) if one == kind]
+        options = sorted((chosen[place] for place in places), key=lambda option: option.kept)
+        for place, option in zip(places, options, strict=True):
+            found[place] = option
+    return found
 
 
 def nearest_choice(config: Model, pass_: MicroBatch, layer: int, share: float) -> Recomputed | None:

@@ -57,6 +57,18 @@ class Recompute(Section):
             raise ValueError("operations must name each one once")
         return self
 
+    @property
+    def said(self) -> str:
+        """In a few words."""
+        match self.name:
+            case "full" if self.every > 1:
+                return f"full, every {self.every}"
+            case "operations":
+                return ", ".join(("cheap", *self.operations))
+            case "budget":
+                return f"budget of {self.budget_mib:g} MiB"
+        return self.name
+
     def of_layer(self, layer: int) -> Recomputed | None:
         """What the layer numbered `layer` in the whole model computes again, None: nothing. Not for `budget`."""
         match self.name:

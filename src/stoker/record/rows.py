@@ -46,6 +46,7 @@ KINDS: dict[str, dict[str, ColumnType]] = {
         "dead_updates": "number",
         "seconds": "numbers",
         "memory_peak_bytes": "integer",
+        "memory_reserved_bytes": "integer",
         "ranks": "integer",
     },
     "routing": {

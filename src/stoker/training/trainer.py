@@ -16,7 +16,7 @@ from stoker.run_directory import RunDirectory
 from stoker.training.clock import PhaseClock
 from stoker.training.evaluation import SourceScore, continue_prompts, evaluate
 from stoker.training.held_out_text import HeldOutText
-from stoker.training.memory import peak_memory_bytes
+from stoker.training.memory import peak_memory_bytes, reserved_memory_bytes
 from stoker.training.position import Position
 from stoker.training.signals import StopRequest
 from stoker.training.step import StepResult, TrainingStep
@@ -140,6 +140,7 @@ class Trainer:
             "dead_updates": result.dead_updates,
             "seconds": seconds,
             "memory_peak_bytes": peak_memory_bytes(self.step.model.world.device),
+            "memory_reserved_bytes": reserved_memory_bytes(self.step.model.world.device),
             "ranks": self.step.model.world.layout.world_size,
         }
         self.record.append("step", row)

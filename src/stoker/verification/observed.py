@@ -15,6 +15,7 @@ from stoker.data.feeding import MicroBatch
 from stoker.layout import Layout
 from stoker.parallel import ParallelModel, Settings, World, apply
 from stoker.parallel.placement import Held, local
+from stoker.planning.memory import recomputation_of_rank
 from stoker.recipe import Adafactor, AdamW, Lion, Muon, Recipe, Training
 from stoker.training.clock import PhaseClock
 from stoker.training.optimizer import build_optimizer
@@ -85,6 +86,7 @@ def lay_out(
         reduce=torch.float32 if precision == "pure_bf16" else None,
         seed=subject.seed,
         fixed_order=recipe.training.deterministic == "across_layouts" and not divided,
+        recompute=recomputation_of_rank(recipe, subject.vocabulary_size, "cpu", world.rank),
     )
     model = apply(subject.build(precision), world, settings)
     observer.parts(0, "initial", _weights(model))

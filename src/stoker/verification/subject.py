@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -13,12 +14,20 @@ from stoker.layout import Layout
 from stoker.layout.validity import ModelShape, problems
 from stoker.model import Decoder
 from stoker.recipe import Data, Model, Recipe, Schedule, Training
+from stoker.recipe.memory import Memory, Recompute
 from stoker.recipe.training import Precision
 
 VerifiedPrecision = Literal["fp64", "fp32", "bf16", "fp16", "pure_bf16"]
 
 _LENGTH, _VOCABULARY = 22, 61
 _NO_TEXT = Data.model_construct(sources=())
+_RECOMPUTED = (
+    Recompute(),
+    Recompute(name="full"),
+    Recompute(name="full", every=2),
+    Recompute(name="operations"),
+    Recompute(name="operations", operations=("attention", "experts")),
+)
 _SEQUENCES = 24
 """Of a global batch: what most numbers of data-parallel ranks divide, with several left to each."""
 
@@ -73,6 +82,13 @@ class Subject:
         choices = [count for count in range(2, 5) if own % count == 0]
         return choices[len(str(layout)) % len(choices)] if choices else own
 
+    def recompute(self, layout: Layout) -> Recompute:
+        """What is computed again: as the recipe says, or else drawn with the layout; nothing on one process."""
+        wanted = self.training.memory.recompute
+        if wanted.name != "none" or layout.world_size == 1:
+            return wanted
+        return _RECOMPUTED[zlib.crc32(str(layout).encode()) % len(_RECOMPUTED)]
+
     def recipe(self, layout: Layout, precision: VerifiedPrecision, steps: int) -> Recipe:
         """The recipe that training's own step reads; a constant learning rate, so that every step counts."""
         computed: Precision = "fp32" if precision == "fp64" else precision
@@ -85,6 +101,7 @@ class Subject:
                 "batch_ramp": (),
                 "schedule": Schedule(name="constant"),
                 "precision": computed,
+                "memory": Memory(recompute=self.recompute(layout)),
             }
         )
         return Recipe.model_construct(

@@ -10,7 +10,7 @@ from stoker.verification.figures import Difference
 from stoker.verification.verify import Result
 
 SHOWN = ("loss", "gradient", "norm", "weight", "state", "evaluation", "checkpoint")
-HEADERS = ("layout", "ranks", "precision", *SHOWN, "worst at", "seconds", "result")
+HEADERS = ("layout", "recompute", "ranks", "precision", *SHOWN, "worst at", "seconds", "result")
 
 
 def rows(results: Sequence[Result]) -> list[list[object]]:
@@ -22,6 +22,7 @@ def rows(results: Sequence[Result]) -> list[list[object]]:
             found.append(
                 [
                     str(result.layout),
+                    result.recompute,
                     result.layout.world_size,
                     precision,
                     *(_error(worst.get(kind)) for kind in SHOWN),
@@ -31,9 +32,16 @@ def rows(results: Sequence[Result]) -> list[list[object]]:
                 ]
             )
         if result.error is not None:
-            nothing = [""] * (len(HEADERS) - 4)
+            nothing = [""] * (len(HEADERS) - 5)
             found.append(
-                [str(result.layout), result.layout.world_size, *nothing, round(result.seconds, 1), "FAILED"]
+                [
+                    str(result.layout),
+                    result.recompute,
+                    result.layout.world_size,
+                    *nothing,
+                    round(result.seconds, 1),
+                    "FAILED",
+                ]
             )
     return found
 
@@ -51,6 +59,7 @@ def as_json(result: Result) -> dict[str, Any]:
     return {
         "layout": result.layout.model_dump(),
         "description": str(result.layout),
+        "recompute": result.recompute,
         "ranks": result.layout.world_size,
         "agrees": result.agrees,
         "first": None if result.first is None else vars(result.first),

@@ -28,6 +28,8 @@ class Result:
     """What became of one layout."""
 
     layout: Layout
+    recompute: str = "none"
+    """What layers computed again in backward."""
     worst: dict[VerifiedPrecision, dict[str, Difference]] = field(default_factory=dict)
     """The largest difference of each kind, within its bound or not."""
     first: Difference | None = None
@@ -97,7 +99,7 @@ class _Verification:
     _references: dict[tuple[int, VerifiedPrecision, int | None], Path] = field(default_factory=dict)
 
     def result(self, layout: Layout, precisions: Sequence[VerifiedPrecision]) -> Result:
-        begun, result = time.monotonic(), Result(layout)
+        begun, result = time.monotonic(), Result(layout, self.subject.recompute(layout).said)
         try:
             for precision in precisions:
                 found = self._run(layout, precision, None)
