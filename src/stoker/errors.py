@@ -27,6 +27,13 @@ class BadInput(StokerError):
     exit_code = EXIT_BAD_INPUT
 
 
+class OutOfMemory(StokerError):
+    """A rank asked for memory that there was not (exit code 1)."""
+
+    held_bytes = 0
+    """What the rank had at most; 0 when nobody knows."""
+
+
 class NonFinite(StokerError):
     """A loss or gradient was NaN or Inf, and the run stopped before the update (exit code 76)."""
 

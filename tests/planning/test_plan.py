@@ -6,14 +6,31 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from stoker.errors import BadInput
 from stoker.layout import Layout
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning import accelerators, make_plan, require_fits
 from stoker.planning.operations import block_matmuls, loss_matmuls
+from stoker.planning.plan import needed_bytes, what_fits
+from stoker.recipe import Recipe
 from tests.planning.machines import GIB, RATES, machine
 from tests.planning.test_memory import recipe_of
+
+
+def with_overrides(recipe: Recipe, overrides: str) -> Recipe:
+    """`recipe` with `a.b=c d.e=f` put in."""
+    content = recipe.model_dump()
+    for override in overrides.split():
+        key, _, value = override.partition("=")
+        *path, leaf = key.split(".")
+        target = content
+        for part in path:
+            target = target[part]
+        target[leaf] = yaml.safe_load(value)
+    return Recipe.model_validate(content)
+
 
 MODEL = {"hidden_size": 64, "layers": 2, "heads": 4, "ffn_hidden_size": 160}
 
@@ -108,17 +125,28 @@ def test_what_cannot_fit_is_refused_with_what_would() -> None:
     needed = make_plan(recipe, 512, machine()).needed_memory_gib
     small = machine(available_bytes=int(needed * GIB / 4))
     plan = make_plan(recipe, 512, small)
-    assert any("this would fit: training.micro_batch_size=" in warning for warning in plan.warnings)
+    assert any("this would fit: training." in warning for warning in plan.warnings)
     with pytest.raises(
-        BadInput, match=r"would not fit: it needs .* GiB free. this would fit: training.micro_batch"
-    ):
+        BadInput, match=r"would not fit: it needs .* GiB free. this would fit: training."
+    ) as refused:
         require_fits(recipe, 512, small)
-    size = int(next(w for w in plan.warnings if "fit:" in w).rsplit("=", 1)[1])
-    require_fits(
-        recipe_of({**MODEL, "layers": 8}, sequence_length=512, global_batch_size=64, micro_batch_size=size),
-        512,
-        small,
-    )
+    found = what_fits(recipe, 512, small)
+    assert len(found) == 3
+    assert [one.slowdown for one in found] == sorted(one.slowdown for one in found)
+    assert all(str(one) in str(refused.value) for one in found)
+    for one in found:
+        changed = with_overrides(recipe, one.overrides)
+        require_fits(changed, 512, small)
+        assert needed_bytes(changed, 512, small) == one.needed_bytes
+
+
+def test_a_remedy_says_what_it_costs() -> None:
+    recipe = recipe_of({**MODEL, "layers": 8}, sequence_length=512, global_batch_size=64, micro_batch_size=1)
+    needed = needed_bytes(recipe, 512, machine())
+    [full, *_] = what_fits(recipe, 512, machine(available_bytes=needed - 1))[::-1]
+    assert "recompute" in full.overrides
+    assert 0.02 < full.slowdown < 0.5
+    assert "slower)" in str(full)
 
 
 def test_sharding_is_proposed_where_smaller_micro_batches_do_not_help() -> None:
@@ -127,12 +155,12 @@ def test_sharding_is_proposed_where_smaller_micro_batches_do_not_help() -> None:
     needed = make_plan(recipe, 2048, machine(device="cuda")).needed_memory_gib
     accelerator = machine(device="cuda", available_bytes=int(needed * GIB * 0.8))
     plan = make_plan(recipe, 2048, accelerator)
-    assert any("this would fit: layout.dp_shard=" in warning for warning in plan.warnings)
+    assert any("layout.dp_shard=" in warning for warning in plan.warnings)
 
 
 def test_a_model_that_nothing_can_fit_says_so() -> None:
     tiny = machine(available_bytes=2 * 2**20)
-    with pytest.raises(BadInput, match="no smaller micro-batch or sharding fits either"):
+    with pytest.raises(BadInput, match="no smaller micro-batch, recomputation or sharding fits either"):
         require_fits(recipe_of(MODEL), 512, tiny)
 
 
@@ -154,7 +182,7 @@ def test_a_model_beyond_any_machine_is_refused_from_its_size_alone(impossible: d
 
 def test_sizes_with_countless_divisions_are_judged_at_once() -> None:
     recipe = recipe_of(MODEL, global_batch_size=2**24, micro_batch_size=2**24)
-    with pytest.raises(BadInput, match=r"this would fit: training\.micro_batch_size="):
+    with pytest.raises(BadInput, match=r"this would fit: .*training\.micro_batch_size="):
         require_fits(recipe, 512, machine())
 
 
@@ -266,7 +294,7 @@ def test_sharding_that_is_proposed_keeps_the_rest_of_the_layout() -> None:
     recipe = recipe_of(wide, {"dp_replicate": 4, "tp": 2, "cp": 2}, global_batch_size=4, sequence_length=64)
     needed = make_plan(recipe, 2048, machine(device="cuda")).needed_memory_gib
     plan = make_plan(recipe, 2048, machine(device="cuda", available_bytes=int(needed * GIB * 0.8)))
-    assert any("would fit: layout.dp_shard=2 layout.dp_replicate=2" in warning for warning in plan.warnings)
+    assert any("layout.dp_shard=2 layout.dp_replicate=2 (" in warning for warning in plan.warnings)
 
 
 def test_a_plan_of_a_divided_model_reads_as_text() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stoker.layout.validity import remarks
@@ -10,6 +10,7 @@ from stoker.model import flops_per_token, parameter_count
 from stoker.planning.machine import Machine
 from stoker.planning.memory import MemoryBytes, recomputation_of_rank
 from stoker.planning.operations import DOCUMENTS_PER_SEQUENCE
+from stoker.planning.remedies import Remedy
 from stoker.plural import counted
 from stoker.recipe import Recipe
 from stoker.recipe.stages import stage_layers
@@ -138,7 +139,9 @@ def _of_memory(
         yield "gradients that no sum over ranks follows are used and let go of while backward goes on"
 
 
-def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | None) -> tuple[str, ...]:
+def warnings_of(
+    recipe: Recipe, machine: Machine, needed: float, fitting: Sequence[Remedy] | None
+) -> tuple[str, ...]:
     """What the user should look at before starting."""
     lines = []
     if needed > machine.available_bytes:
@@ -160,9 +163,11 @@ def warnings_of(recipe: Recipe, machine: Machine, needed: float, fitting: str | 
     return tuple(lines)
 
 
-def remedy_of(fitting: str | None) -> str:
+def remedy_of(fitting: Sequence[Remedy] | None) -> str:
     """What to do about a run that does not fit, from `what_fits`."""
-    return f"this would fit: {fitting}" if fitting else "no smaller micro-batch or sharding fits either"
+    if not fitting:
+        return "no smaller micro-batch, recomputation or sharding fits either"
+    return "this would fit: " + "; or ".join(map(str, fitting))
 
 
 def as_text(plan: dict[str, Any], layout: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 from pathlib import Path
@@ -77,6 +78,8 @@ def look_at_machine(recipe: Recipe | None = None) -> Hardware:
     """What this machine has, and the threads one rank of `recipe` will have. Measures and allocates nothing."""
     if _wants_cuda(recipe):
         return _cuda_hardware()
+    # Torch's optimizers and custom operators load its tracer as soon as they are used: 150 MB of every rank.
+    importlib.import_module("torch._dynamo")
     ranks = recipe.layout.world_size if recipe else 1
     cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     cores = min(cores, len(os.sched_getaffinity(0)))

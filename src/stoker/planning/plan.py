@@ -15,6 +15,7 @@ from stoker.planning.explanation import as_text, reasons_of, remedy_of, warnings
 from stoker.planning.machine import Hardware, Machine
 from stoker.planning.memory import MemoryBytes, pass_of, peak_memory
 from stoker.planning.parts import parts_of_rank, ranks_that_differ
+from stoker.planning.remedies import Remedy, remedies
 from stoker.planning.time import (
     communication_seconds,
     exposed_seconds,
@@ -203,32 +204,16 @@ def needed_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> in
     return (highest + hardware.runtime_bytes) * hardware.ranks_here(recipe.layout.world_size)
 
 
-def what_fits(recipe: Recipe, vocabulary_size: int, machine: Hardware) -> str | None:
-    """The nearest change of micro-batch or layout with which `recipe` fits; None when none does."""
-    training = recipe.training
-    per_rank = recipe.layout.sequences_per_rank(training.global_batch_size)
-    current = recipe.micro_batch_size_at(1)
-    divisors = [size for size in _divisors(per_rank) if size < current]
-    trials = [(f"training.micro_batch_size={size}", recipe.layout, size) for size in divisors]
-    ranks, data_parallel = recipe.layout.world_size, recipe.layout.data_parallel_size
-    for shards in reversed(_divisors(data_parallel)):
-        if shards > recipe.layout.dp_shard and shards % recipe.layout.dp_shard == 0:
-            copies = data_parallel // shards
-            layout = recipe.layout.model_copy(update={"dp_replicate": copies, "dp_shard": shards})
-            text = f"layout.dp_shard={shards} layout.dp_replicate={copies}"
-            trials += [(f"{text} training.micro_batch_size={size}", layout, size) for size in (current, *divisors)]
-    for text, layout, size in trials:
-        trial = recipe.model_copy(update={"layout": layout})
-        memory = peak_memory(trial, vocabulary_size, size, per_rank // size, machine.device)
-        if (memory.total + machine.runtime_bytes) * machine.ranks_here(ranks) <= machine.available_bytes:
-            return text
-    return None
-
-
-def _divisors(number: int) -> list[int]:
-    """All divisors, largest first."""
-    small = [size for size in range(1, math.isqrt(number) + 1) if number % size == 0]
-    return sorted({*small, *(number // size for size in small)}, reverse=True)
+def what_fits(recipe: Recipe, vocabulary_size: int, machine: Hardware, beyond: float = 1.0) -> list[Remedy]:
+    """The cheapest changes with which `recipe` fits, where runs need `beyond` times what is predicted."""
+    return remedies(
+        recipe,
+        vocabulary_size,
+        lambda changed: beyond * needed_bytes(changed, vocabulary_size, machine),
+        machine.available_bytes,
+        machine.accelerator,
+        machine.device == "cuda",
+    )
 
 
 def _stages(recipe: Recipe) -> Iterator[_Stage]:

@@ -16,7 +16,7 @@ from stoker.checkpoint import latest
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
-from stoker.errors import BadInput, Terminated
+from stoker.errors import BadInput, OutOfMemory, Terminated
 from stoker.layout.validity import require_world_size
 from stoker.parallel.world import choose_device
 from stoker.planning import Machine, Plan, look_at_machine, make_plan, measure_machine, require_fits
@@ -30,6 +30,7 @@ from stoker.record.environment import describe_environment
 from stoker.run_directory import RunDirectory
 from stoker.training.local_ranks import run_ranks
 from stoker.training.origin import write_origin
+from stoker.training.out_of_memory import with_help
 from stoker.training.rank import Job, train_rank, use_processors
 from stoker.training.signals import listening
 
@@ -61,7 +62,12 @@ def train(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> Traini
         if checkpoint is not None and _step_of(checkpoint) >= loaded.recipe.training.steps:
             return TrainingOutcome(run, _step_of(checkpoint), checkpoint, trained_now=False)
         first = _step_of(checkpoint) if checkpoint else 0
-        with _stopping(run), _shown(progress, job, first) as report, listening() as stop:
+        with (
+            _stopping(run),
+            _helping(loaded, run, corpus),
+            _shown(progress, job, first) as report,
+            listening() as stop,
+        ):
             if loaded.recipe.layout.world_size == 1:
                 train_rank(job, 0, 0, 1, None, stop, report)
             else:
@@ -127,7 +133,7 @@ def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progre
     corpus = find_prepared(loaded)
     if corpus is None:
         raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
-    with _stopping(run), listening() as stop:
+    with _stopping(run), _helping(loaded, run, corpus), listening() as stop:
         if rank != 0:  # rank 0 joins only when the folder is ready, and tells the others its attempt
             job = Job(loaded.recipe, run.path, corpus.folder, attempt=0)
             train_rank(job, rank, local_rank, local_ranks, None, stop, lambda message: None)
@@ -169,6 +175,15 @@ def _stopping(run: RunDirectory) -> Iterator[None]:
         saved = latest(run.checkpoints)
         how_far = "nothing was trained yet" if saved is None else f"saved after step {_step_of(saved):,}"
         raise Terminated(f"asked to stop: {how_far}") from None
+
+
+@contextmanager
+def _helping(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus) -> Iterator[None]:
+    """Say of a run that died for memory what would fit."""
+    try:
+        yield
+    except OutOfMemory as error:
+        raise with_help(error, loaded.recipe, run, corpus) from error
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from stoker.errors import EXIT_FAILED, NonFinite, StokerError, Terminated
+from stoker.errors import EXIT_FAILED, NonFinite, OutOfMemory, StokerError, Terminated
 from stoker.run_directory import RunDirectory
+from stoker.training.out_of_memory import oom_kills
 from stoker.training.rank import Job, train_rank
 from stoker.training.signals import StopRequest, held_back, let_through, listening
 
@@ -103,6 +104,7 @@ class _Rank:
 
 
 def _watch(ranks: list[_Rank], stop: StopRequest, report: Callable[[dict[str, Any]], None]) -> None:
+    killed_before = oom_kills()
     forwarded, heard, deadline = False, False, None
     while any(rank.process.is_alive() or rank.listening for rank in ranks):
         waiting = [rank.messages for rank in ranks if rank.listening]
@@ -124,21 +126,21 @@ def _watch(ranks: list[_Rank], stop: StopRequest, report: Callable[[dict[str, An
             deadline = time.monotonic() + _GRACE_SECONDS
         if deadline is not None and time.monotonic() > deadline:
             break
-    _raise_first_failure(ranks)
+    _raise_first_failure(ranks, killed_before)
 
 
-def _raise_first_failure(ranks: list[_Rank]) -> None:
+def _raise_first_failure(ranks: list[_Rank], killed_before: int) -> None:
     """A rank that was killed says nothing and is the cause; the others only lost their peer. After that an
     error Stoker understands says more than a broken connection, and an earlier one more than a later."""
     for number, rank in enumerate(ranks):
         code = rank.process.exitcode
         if code is not None and code < 0 and rank.failure is None:
             name = signal.Signals(-code).name
+            saved = "Nothing saved is lost: the same command goes on from the newest checkpoint."
+            if name == "SIGKILL" and oom_kills() > killed_before:
+                raise OutOfMemory(f"rank {number} was killed by the system, which ran out of memory. {saved}")
             hint = "; often that is the system running out of memory" if name == "SIGKILL" else ""
-            raise StokerError(
-                f"rank {number} was killed by {name}{hint}. Nothing saved is lost: "
-                "the same command goes on from the newest checkpoint."
-            )
+            raise StokerError(f"rank {number} was killed by {name}{hint}. {saved}")
     failures = sorted(
         (rank.failure for rank in ranks if rank.failure),
         key=lambda failure: (not failure["understood"], failure["time"]),
@@ -151,6 +153,8 @@ def _raise_first_failure(ranks: list[_Rank]) -> None:
     first = failures[0]
     error = first["error"](first["message"])
     error.exit_code = first["exit_code"]
+    if isinstance(error, OutOfMemory):
+        error.held_bytes = first["held_bytes"]
     raise error
 
 
@@ -186,7 +190,7 @@ def _as_failure(error: BaseException, rank: int, run: RunDirectory) -> dict[str,
             message += f" (see {path})"
         except OSError as disk:  # what went wrong must be told even when nothing can be written
             message += f" ({path} could not be written: {disk.strerror})"
-    kinds: tuple[type[StokerError], ...] = (NonFinite, Terminated)
+    kinds: tuple[type[StokerError], ...] = (NonFinite, Terminated, OutOfMemory)
     return {
         "kind": "failure",
         "rank": rank,
@@ -195,6 +199,7 @@ def _as_failure(error: BaseException, rank: int, run: RunDirectory) -> dict[str,
         "error": next((kind for kind in kinds if isinstance(error, kind)), StokerError),
         "exit_code": getattr(error, "exit_code", EXIT_FAILED),
         "message": message,
+        "held_bytes": getattr(error, "held_bytes", 0),
     }
 
 

@@ -25,6 +25,7 @@ from stoker.run_directory import RunDirectory
 from stoker.training.clock import PhaseClock
 from stoker.training.held_out_text import HeldOutText
 from stoker.training.optimizer import build_optimizer
+from stoker.training.out_of_memory import as_seen, ran_out
 from stoker.training.position import Position
 from stoker.training.precision import DynamicLossScale, parameter_dtype, reduction_dtype
 from stoker.training.signals import StopRequest
@@ -59,12 +60,17 @@ def train_rank(
     # Products of matrices are rounded differently by another number of threads.
     threads = training.threads or (1 if training.deterministic == "across_layouts" else None)
     use_processors(threads, local_ranks, device)
-    with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds) as world:
-        trainer = build_trainer(job, world, stop, report)
-        try:
-            trainer.fit()
-        finally:
-            trainer.close()
+    try:
+        with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds) as world:
+            trainer = build_trainer(job, world, stop, report)
+            try:
+                trainer.fit()
+            finally:
+                trainer.close()
+    except Exception as error:
+        if ran_out(error):
+            raise as_seen(error, rank, device) from error
+        raise
 
 
 def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> Trainer:

@@ -37,7 +37,7 @@ def with_chosen_layout(loaded: LoadedRecipe) -> LoadedRecipe:
         before = load_recipe(loaded.run.recipe).recipe
         if before.layout.world_size == ranks:
             return _settled(loaded, _like(before, loaded.recipe))
-    cluster = _cluster_here(ranks, on_accelerators)
+    cluster = cluster_here(ranks, _accelerator_here() if on_accelerators else None)
     vocabulary = loaded.recipe.tokenizer.vocabulary_size
     found = search(loaded.recipe, vocabulary, cluster, ranks=ranks)
     chosen = found.as_recipe()
@@ -68,22 +68,26 @@ def _like(before: Recipe, now: Recipe) -> Recipe:
     return now.model_copy(update={"layout": before.layout, "training": training})
 
 
-def _cluster_here(ranks: int, on_accelerators: bool) -> Cluster:
+def cluster_here(ranks: int, accelerator: Accelerator | None) -> Cluster:
+    """What `ranks` processes run on: `accelerator`, or something nominal with this machine's memory."""
     here = min(ranks, _number("LOCAL_WORLD_SIZE") or ranks)
-    nodes = max(1, ranks // here)
-    if on_accelerators:
-        name = torch.cuda.get_device_name(torch.cuda.current_device())
-        known = accelerators().get(name.casefold())
-        if known is None:
-            raise BadInput(
-                f"layout: auto needs to know the accelerator, and {name} is not in the table; say the layout, or "
-                "describe the cluster and ask `stoker plan search RECIPE --cluster FILE`"
-            )
-        accelerator = known
-    else:
+    if accelerator is None:
         memory = psutil.virtual_memory().total / here / 1e9
         accelerator = Accelerator(name="a rank on a processor", memory_gb=memory, **_PROCESSOR)
-    return Cluster.model_validate({"accelerator": accelerator, "nodes": nodes, "accelerators_per_node": here})
+    return Cluster.model_validate(
+        {"accelerator": accelerator, "nodes": ranks // here, "accelerators_per_node": here}
+    )
+
+
+def _accelerator_here() -> Accelerator:
+    name = torch.cuda.get_device_name()
+    known = accelerators().get(name.casefold())
+    if known is None:
+        raise BadInput(
+            f"layout: auto needs to know the accelerator, and {name} is not in the table; say the layout, or describe "
+            "the cluster and ask `stoker plan search RECIPE --cluster FILE`"
+        )
+    return known
 
 
 def _number(variable: str) -> int | None:

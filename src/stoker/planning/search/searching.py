@@ -22,6 +22,7 @@ from stoker.planning.search.space import (
     layouts,
     micro_batch_sizes,
     schedules,
+    typed_memory,
 )
 from stoker.recipe import Recipe
 from stoker.recipe.memory import Memory
@@ -63,16 +64,7 @@ class Candidate:
             if value != defaults[name]:
                 found.append(f"layout.{name}={value}".replace("=False", "=false"))
         found.append(f"training.micro_batch_size={self.micro_batch_size}")
-        recompute = self.memory.recompute
-        if recompute.name != "none":
-            found.append(f"training.memory.recompute.name={recompute.name}")
-        if recompute.every > 1:
-            found.append(f"training.memory.recompute.every={recompute.every}")
-        if recompute.operations:
-            found.append(f"training.memory.recompute.operations=[{','.join(recompute.operations)}]")
-        for name in ("offload_activations", "offload_optimizer"):
-            if getattr(self.memory, name):
-                found.append(f"training.memory.{name}=true")
+        found += typed_memory(self.memory)
         return found
 
 

@@ -124,6 +124,16 @@ def micro_batch_sizes(layout: Layout, shape: ModelShape, fixed: int | None) -> l
     return [size for size in divisors(each) if size <= _LARGEST_MICRO_BATCH]
 
 
+def typed_memory(memory: Memory) -> tuple[str, ...]:
+    """What `training.memory` says, as overrides."""
+    typed = []
+    for name, value in memory.model_dump(exclude_defaults=True).items():
+        for field, one in value.items() if isinstance(value, dict) else [("", value)]:
+            shown = f"[{','.join(one)}]" if isinstance(one, (list, tuple)) else str(one).lower()
+            typed.append(f"training.memory.{name}{f'.{field}' if field else ''}={shown}")
+    return tuple(typed)
+
+
 def as_recipe(recipe: Recipe, layout: Layout, micro_batch_size: int, memory: Memory) -> Recipe:
     """`recipe` with a configuration put in."""
     training = recipe.training.model_copy(update={"micro_batch_size": micro_batch_size, "memory": memory})

@@ -1,0 +1,91 @@
+"""When memory runs out: what was seen, what the plan had expected, and what to change."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stoker.data.corpus import Corpus
+from stoker.errors import OutOfMemory
+from stoker.planning import look_at_machine
+from stoker.planning.plan import needed_bytes, what_fits
+from stoker.recipe import Recipe
+from stoker.run_directory import RunDirectory
+from stoker.training.memory import peak_memory_bytes, reserved_memory_bytes
+
+_GIB = 2**30
+_MARGIN = 1.2
+"""A change that is named has to help: what allocators lose between their blocks counts, too."""
+_CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers")
+_ASKED_FOR = re.compile(r"ried to allocate ([\d.,]+ ?\w+)")
+_OF_THE_HOST = ("DefaultCPUAllocator", "can't allocate memory", "Cannot allocate memory")
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether `error` says that there was no memory left: of an accelerator's allocator or the host's."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, (RuntimeError, OSError)) and any(words in str(error) for words in _OF_THE_HOST)
+
+
+def as_seen(error: BaseException, rank: int, device: torch.device) -> OutOfMemory:
+    """What this rank had when memory ran out."""
+    asked = _ASKED_FOR.search(str(error))
+    wanted = f" when it asked for {asked[1]}" if asked else ""
+    held, reserved = peak_memory_bytes(device), reserved_memory_bytes(device)
+    unused = "" if reserved is None else f", and the allocator {reserved / _GIB:,.2f} GiB"
+    what = "allocated" if device.type == "cuda" else "resident"
+    seen = OutOfMemory(
+        f"rank {rank} ran out of memory{wanted}; it had {held / _GIB:,.2f} GiB {what} at most{unused}"
+    )
+    seen.held_bytes = held
+    return seen
+
+
+def oom_kills() -> int:
+    """How many processes Linux has killed for memory since it started; 0 where it does not say."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def with_help(error: OutOfMemory, recipe: Recipe, run: RunDirectory, corpus: Corpus) -> OutOfMemory:
+    """`error` with what the plan expected by category, and the three cheapest changes that would fit."""
+    lines = [str(error)]
+    expected = _expected(run)
+    if expected is not None:
+        parts = ", ".join(f"{name} {expected[name]:.2f}" for name in _CATEGORIES)
+        lines.append(f"the plan expected {expected['total']:,.2f} GiB at most on a rank: {parts}")
+    machine, vocabulary_size = look_at_machine(recipe), corpus.vocabulary_size
+    ranks = machine.ranks_here(recipe.layout.world_size)
+    if expected is not None:  # this process may hold the model still: what it held without one is in the plan
+        bare = needed_bytes(recipe, vocabulary_size, machine.model_copy(update={"runtime_bytes": 0})) // ranks
+        runtime = max(0, int(expected["total"] * _GIB) - bare)
+        machine = machine.model_copy(update={"runtime_bytes": min(runtime, machine.runtime_bytes)})
+    # More than was held was needed, and no more than was held is there, whatever was predicted and looks free.
+    available = error.held_bytes * ranks or machine.available_bytes
+    beyond = _MARGIN * max(1.0, available / needed_bytes(recipe, vocabulary_size, machine))
+    found = what_fits(recipe, vocabulary_size, machine.model_copy(update={"available_bytes": available}), beyond)
+    lines += [f"this would fit: {remedy}" for remedy in found]
+    if not found:
+        lines.append(
+            "no smaller micro-batch, recomputation or sharding fits either: use more ranks or a smaller model"
+        )
+    helped = OutOfMemory("\n  ".join(lines))
+    helped.held_bytes = error.held_bytes
+    return helped
+
+
+def _expected(run: RunDirectory) -> dict[str, Any] | None:
+    try:
+        plan = json.loads(run.plan.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = plan.get("peak_memory_gib")
+    return found if isinstance(found, dict) and {*_CATEGORIES, "total"} <= found.keys() else None
