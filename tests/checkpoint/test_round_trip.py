@@ -92,7 +92,14 @@ def _loaded(world: World, folder: Path) -> dict[str, State]:
 
 
 @pytest.mark.parametrize(
-    "saver", [Layout(), Layout(dp_shard=4), Layout(dp_replicate=2, dp_shard=2), Layout(dp_replicate=2)], ids=str
+    "saver",
+    [
+        Layout(),
+        pytest.param(Layout(dp_shard=4), marks=pytest.mark.thorough),
+        Layout(dp_replicate=2, dp_shard=2),
+        pytest.param(Layout(dp_replicate=2), marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
 def test_every_layout_loads_what_any_other_saved(saver: Layout, tmp_path: Path) -> None:
     expected = run_ranks(_saving_rank, saver.world_size, saver, tmp_path)[0]

@@ -6,6 +6,8 @@ working on a dimension.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stoker.layout import Layout
@@ -16,25 +18,30 @@ EXPERTS = [name for name in CASES if "experts" in name]
 WITHOUT_WINDOW = [name for name in DENSE if name != "alibi, capped"]
 
 
+def _thorough(layout: Layout) -> Any:
+    """One that the drawn layouts of `stoker verify` are like; those run every time."""
+    return pytest.param(layout, marks=pytest.mark.thorough)
+
+
 @pytest.mark.parametrize(
     "layout",
     [
         Layout(dp_replicate=2),
         Layout(dp_shard=2),
-        Layout(dp_shard=4, zero_stage=2),
+        _thorough(Layout(dp_shard=4, zero_stage=2)),
         Layout(dp_shard=2, zero_stage=1),
         Layout(dp_replicate=2, dp_shard=2),
         Layout(tp=2),
-        Layout(tp=3),
-        Layout(tp=4),
+        _thorough(Layout(tp=3)),
+        _thorough(Layout(tp=4)),
         Layout(tp=2, dp_shard=2),
-        Layout(tp=2, dp_replicate=2),
+        _thorough(Layout(tp=2, dp_replicate=2)),
         Layout(pp=2),
-        Layout(pp=4, pipeline_schedule="gpipe"),
+        _thorough(Layout(pp=4, pipeline_schedule="gpipe")),
         Layout(pp=2, pipeline_schedule="zbv"),
         Layout(pp=2, tp=2, pipeline_schedule="interleaved_1f1b"),
         Layout(pp=2, dp_shard=2, pipeline_schedule="interleaved_zero_bubble"),
-        Layout(pp=3, dp_replicate=2),
+        _thorough(Layout(pp=3, dp_replicate=2)),
     ],
     ids=str,
 )
@@ -47,9 +54,9 @@ def test_dense_models(layout: Layout) -> None:
     [
         Layout(cp=2),
         Layout(cp=3, cp_method="all_gather"),
-        Layout(cp=4, cp_method="ulysses"),
+        _thorough(Layout(cp=4, cp_method="ulysses")),
         Layout(cp=2, tp=2),
-        Layout(cp=2, dp_shard=2, cp_method="ulysses"),
+        _thorough(Layout(cp=2, dp_shard=2, cp_method="ulysses")),
         Layout(cp=2, pp=2, pipeline_schedule="dualpipe_v"),
     ],
     ids=str,
@@ -63,11 +70,11 @@ def test_divided_sequences(layout: Layout) -> None:
     [
         Layout(dp_replicate=2, ep=2),
         Layout(dp_shard=2, ep=2),
-        Layout(dp_replicate=2, dp_shard=2, ep=2),
-        Layout(dp_shard=4, ep=2, zero_stage=2),
+        _thorough(Layout(dp_replicate=2, dp_shard=2, ep=2)),
+        _thorough(Layout(dp_shard=4, ep=2, zero_stage=2)),
         Layout(tp=2),
         Layout(tp=2, expert_tp=False),
-        Layout(tp=2, ep=2, expert_tp=False),
+        _thorough(Layout(tp=2, ep=2, expert_tp=False)),
         Layout(tp=2, dp_shard=2, ep=2),
         Layout(cp=2, ep=2),
         Layout(cp=2, tp=2, ep=4, expert_tp=False),
@@ -80,6 +87,7 @@ def test_experts(layout: Layout) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "layout",
     [

@@ -42,7 +42,7 @@ def test_drawn_layouts_train_the_model_of_one_process(path: Path, which: str) ->
     seed = 0 if which == "fixed" else commit_number()
     layouts = _share(path, seed)
     if which != "fixed":
-        layouts = layouts[:2]
+        layouts = layouts[:1]
     found = verify(shrinking.smaller(subject, layouts), layouts, steps=2, precision="fp64")
     different = [f"{result.layout}: {result.first}" for result in found if not result.agrees]
     assert not different, f"seed {seed}: " + "\n".join(different)
