@@ -1,9 +1,9 @@
 """Fits the cluster model's parameters to published measurements, and says how good its predictions are.
 
-    python benchmarks/planner_evaluation.py                    errors with the shipped parameters, time of a prediction
+    python benchmarks/planner_evaluation.py                    errors with shipped parameters, time of a prediction
     python benchmarks/planner_evaluation.py --fit              fit from the priors, show what changes
     python benchmarks/planner_evaluation.py --fit --write      and write them into the package
-    python benchmarks/planner_evaluation.py --leave-one-out    also errors of each source with parameters fitted without it
+    python benchmarks/planner_evaluation.py --leave-one-out    also errors of sources left out of the fit
 
 The table stands in `tests/planning/cluster/data/`, with its sources. A fit takes a minute or two of one processor,
 leaving each source out in turn that many times as long as there are sources.

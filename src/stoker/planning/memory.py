@@ -90,14 +90,14 @@ def recomputation_of_rank(recipe: Recipe, vocabulary_size: int, device: str, ran
 
     For the largest batch of the run. Raises `BadInput` when the budget is below what cannot be recomputed.
     """
+    if recipe.training.memory.recompute.name == "none":
+        return Recomputation()
     return _recomputation(recipe, vocabulary_size, device, recipe.layout.coordinate(rank).pp)
 
 
 @lru_cache(maxsize=64)
 def _recomputation(recipe: Recipe, vocabulary_size: int, device: str, pp: int) -> Recomputation:
     wanted, layout, length = recipe.training.memory.recompute, recipe.layout, recipe.training.sequence_length
-    if wanted.name == "none":
-        return Recomputation()
     steps = [1, *(ramp.step for ramp in recipe.training.batch_ramp)]
     micro_batch_size = max(map(recipe.micro_batch_size_at, steps))
     pass_ = pass_of(recipe, vocabulary_size, micro_batch_size, device)

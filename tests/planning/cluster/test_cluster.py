@@ -81,5 +81,5 @@ def test_a_file_that_describes_no_cluster_is_refused_by_its_name(tmp_path: Path,
 
 
 def test_a_missing_file_is_refused_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="none.yaml"):
+    with pytest.raises(BadInput, match=r"none\.yaml"):
         read_cluster(tmp_path / "none.yaml")

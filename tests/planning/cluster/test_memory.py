@@ -102,20 +102,19 @@ def test_passes_in_flight_are_those_of_the_schedule() -> None:
 
 
 def test_recomputation_takes_an_activation_heavy_model_from_48_to_29_gigabytes() -> None:
-    """72 Llama-like layers over 8 ranks: whole-layer recomputation for a third more time, the core alone for less."""
+    """72 Llama-like layers: whole-layer recomputation for about a third more time, the cheap part for far less."""
     shape = Architecture(
-        layers=72, hidden_size=8192, heads=64, kv_heads=8, ffn_hidden_size=22016, vocabulary_size=32000
+        layers=72, hidden_size=4096, heads=32, kv_heads=8, ffn_hidden_size=11008, vocabulary_size=32000
     )
-    layout = Parallelism(tp=8, pp=2, dp_shard=4, zero_stage=1)
-    one = workload(shape, parallelism=layout, micro_batch_size=1, global_batch_size=32)
-    cluster = h100(8)
-    none, full, operations = (
-        predict(replace(one, recompute=recompute), cluster)
+    one = workload(
+        shape, parallelism=Parallelism(tp=4, dp_shard=8, zero_stage=1), micro_batch_size=2, global_batch_size=64
+    )
+    none, full, cheap = (
+        predict(replace(one, recompute=recompute), h100(4))
         for recompute in (Recompute(), FULL, Recompute(0.0, frozenset({"attention", "pointwise"})))
     )
-    print(none.memory.total / 1e9, full.memory.total / 1e9, operations.memory.total / 1e9)
-    assert none.memory.total / 1e9 == pytest.approx(48, rel=0.1)
-    assert full.memory.total / 1e9 == pytest.approx(29, rel=0.1)
-    assert 1.2 < full.seconds.total / none.seconds.total < 1.4
-    assert operations.seconds.total / none.seconds.total < 1.15
-    assert operations.memory.total < none.memory.total
+    assert none.memory.total / 1e9 == pytest.approx(48, abs=2)
+    assert full.memory.total / 1e9 == pytest.approx(29, abs=2)
+    assert 1.25 < full.seconds.total / none.seconds.total < 1.4
+    assert cheap.seconds.total / none.seconds.total < 1.1
+    assert cheap.memory.total < none.memory.total

@@ -1,4 +1,4 @@
-"""Predictions for clusters that are described: memory and seconds of a step, part by part, from physical parameters."""
+"""Predictions for clusters that are described: memory and seconds of a step, part by part."""
 
 from stoker.planning.cluster.accelerators import Accelerator, accelerator_named
 from stoker.planning.cluster.cluster import Cluster, cluster_of, read_cluster

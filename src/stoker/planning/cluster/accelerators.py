@@ -40,6 +40,8 @@ class Accelerator(BaseModel):
     """Accelerators that reach each other by these links; by default those of a node."""
     nic_gbps: float | None = Field(default=None, gt=0)
     """Share of one accelerator in its node's network, 10^9 bytes a second; 400 Gb/s are 50."""
+    host_gbps: float | None = Field(default=None, gt=0)
+    """To its host's memory, each way: PCIe 3, 4 or 5 with 16 lanes, or NVLink-C2C."""
     per_node: int | None = Field(default=None, ge=1)
     measured_matmul_tflops: float | None = Field(default=None, gt=0)
     """The most that matrix products of any shape were found to reach (ml-engineering's MAMF), bf16."""

@@ -35,13 +35,23 @@ class Judged:
     @property
     def time_error(self) -> float | None:
         """Predicted over measured, less 1."""
-        measured = self.measurement.step_seconds
+        measured = self.measured_seconds
         return None if self.prediction is None or measured is None else self.prediction.seconds.total / measured - 1
+
+    @property
+    def measured_seconds(self) -> float | None:
+        """Of a step; from tokens a second where the row has no batch and one was assumed."""
+        stated = self.measurement.step_seconds
+        if stated is not None or self.case is None:
+            return stated
+        rate = self.measurement.fields.get("tokens_per_s_per_gpu") or None
+        workload = self.case.workload
+        return workload.tokens / (float(rate) * workload.parallelism.world_size) if rate else None
 
     @property
     def measured_seconds_per_sequence(self) -> float:
         """What layouts are ranked by, for their batches may differ."""
-        return (self.measurement.step_seconds or 0.0) / self._sequences
+        return (self.measured_seconds or 0.0) / self._sequences
 
     @property
     def predicted_seconds_per_sequence(self) -> float:
@@ -50,7 +60,7 @@ class Judged:
 
     @property
     def _sequences(self) -> float:
-        return float(self.measurement.fields["global_batch_seqs"])
+        return float(self.case.workload.global_batch_size) if self.case else 1.0
 
     @property
     def predicted_gib(self) -> float | None:
@@ -169,7 +179,7 @@ def judge(measurements: Iterable[Measurement], parameters: Parameters | None = N
 
 
 def evaluate(measurements: Sequence[Measurement], leave_one_out: bool, progress: Progress) -> Evaluation:
-    """Hold the shipped parameters, and with `leave_one_out` those fitted without each source, against measurements."""
+    """Hold predictions against measurements, with `leave_one_out` also those of fits without each source."""
     judged = judge(measurements)
     left_out: dict[str, tuple[Errors | None, Errors | None]] = {}
     if leave_one_out:
@@ -244,7 +254,10 @@ def _rankings(judged: Sequence[Judged]) -> Iterable[Ranking]:
         yield ranking(key[0], " ".join(filter(None, key[1:])), measured, predicted)
 
 
-_OF_LAYOUT = ("tp", "sp", "pp", "vpp", "cp", "ep", "dp_kind", "dp", "micro_batch", "recompute")
+_OF_LAYOUT = (
+    *("tp", "sp", "pp", "vpp", "cp", "ep", "dp_kind", "dp", "micro_batch", "recompute"),
+    "global_batch_seqs",
+)
 
 
 def _layout(one: Judged) -> tuple[str, ...]:
@@ -290,7 +303,7 @@ def _line(one: Judged) -> list[object]:
     return [
         one.measurement.fields["id"],
         one.measurement.source,
-        _text(one.measurement.step_seconds),
+        _text(one.measured_seconds),
         _text(prediction.seconds.total if prediction else None),
         _text(one.time_error),
         _text(one.measurement.memory_gib),

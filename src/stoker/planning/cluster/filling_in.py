@@ -1,4 +1,4 @@
-"""What a configuration that leaves something open is taken to be: what an engineer would choose who has the memory."""
+"""What a configuration leaves open is taken to be what an engineer would choose who has the memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from stoker.planning.cluster.cluster import Cluster
 from stoker.planning.cluster.memory import memory_bytes
 from stoker.planning.cluster.parameters import shipped_parameters
 from stoker.planning.cluster.sizes import stage_sizes
-from stoker.planning.cluster.workload import FULL, NONE, SELECTIVE, Recompute, Workload
+from stoker.planning.cluster.workload import FULL, NONE, SELECTIVE, Offload, Recompute, Workload
 
+_FAST_HOST_GBPS = 200
 _USABLE = 1.0
 _MICRO_BATCHES_FOR_EACH_STAGE = 4
 
@@ -21,7 +22,15 @@ def fits(workload: Workload, cluster: Cluster) -> bool:
 
 
 def with_least_recompute(workload: Workload, cluster: Cluster) -> Workload:
-    """Nothing is computed again unless memory asks for it; then core attention, then whole layers."""
+    """Nothing is computed again unless memory asks for it; then core attention, then whole layers.
+
+    Where the host is reached as fast as a neighbour (Grace), activations rest there instead.
+    """
+    if (cluster.accelerator.host_gbps or 0.0) >= _FAST_HOST_GBPS:
+        for quarter in range(4):
+            trial = replace(workload, offload=Offload(activations=quarter / 4))
+            if fits(trial, cluster):
+                return trial
     shares = tuple(Recompute(quarter / 4) for quarter in (1, 2, 3))
     candidates = (NONE, SELECTIVE) if workload.attention_kernel == "unfused" else (NONE, *shares)
     for recompute in candidates:

@@ -47,7 +47,7 @@ def samples_of(judged: Sequence[Judged]) -> list[Sample]:
     """The measured steps among rows that can be modelled."""
     found = []
     for one in judged:
-        seconds = one.measurement.step_seconds
+        seconds = one.measured_seconds
         if one.case is not None and seconds is not None:
             found.append(Sample(one.measurement.source, one.case, seconds))
     return found

@@ -101,6 +101,7 @@ class Measurement:
 
     @property
     def source(self) -> str:
+        """Who measured."""
         return self.fields["source"]
 
     @property
@@ -118,6 +119,7 @@ class Measurement:
 
     @property
     def memory_gib(self) -> float | None:
+        """GiB at the highest moment, where it was measured."""
         text = self.fields.get(MEMORY)
         return float(text) if text else None
 
@@ -206,7 +208,8 @@ def _problems_of(fields: dict[str, str]) -> Iterator[str]:
         yield disagreement
     for column, words in _WORDS.items():
         if fields.get(column, "").lower() not in words:
-            yield f"column {column}: {fields[column]!r}; expected one of {', '.join(filter(None, words))} or nothing"
+            known = ", ".join(filter(None, words))
+            yield f"column {column}: {fields[column]!r}; expected one of {known} or nothing"
 
 
 def _disagreement(fields: dict[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""The physical parameters of the model, with meaning and source (`parameters.csv`), and what they give for one machine."""
+"""The physical parameters, with meaning and source (`parameters.csv`), and the rates that follow from them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _PROCESSORS = {
     "ada": 128,
 }
 _USUAL_CEILING = 0.8
-"""Measured ceiling over published peak, where nobody measured: the mean of H100 (0.80), A100 (0.87) and B200 (0.78)."""
+"""Measured ceiling over published peak, where nobody measured: about that of H100 (0.80) and B200 (0.78)."""
 
 
 @dataclass(frozen=True, slots=True)

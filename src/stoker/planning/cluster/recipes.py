@@ -18,14 +18,16 @@ from stoker.planning.cluster.workload import (
 from stoker.recipe import Model, Recipe
 
 _MOMENT_BYTES = {"adamw": 8.0, "muon": 4.0, "lion": 4.0, "adafactor": 0.0}
-"""Of an optimizer's state for a parameter, in fp32. Muon's matrices have one moment; Adafactor's rows hardly count."""
+"""Of an optimizer's moments for a parameter, in fp32. Muon's matrices have one; Adafactor's rows hardly count."""
 _CHEAP: frozenset[Operation] = frozenset({"pointwise"})
 
 
 def workload_of(
     recipe: Recipe, vocabulary_size: int, layout: Layout | None = None, micro_batch_size: int | None = None
 ) -> Workload:
-    """The configuration that `recipe` describes, at its largest batch; `layout` and `micro_batch_size` replace its own.
+    """What `recipe` describes, at its largest batch.
+
+    A given layout or micro-batch stands for its own.
 
     Where the recipe leaves the micro-batch open, what the trainer would take counts.
     """

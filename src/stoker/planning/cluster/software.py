@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -20,6 +20,8 @@ class Software:
     """Whether tensor-parallel ranks send their part of a stage's output, instead of all of it each."""
     broadcasts_shards: bool = False
     """Whether updated parameters are sent from each rank in turn, instead of gathered at once."""
+    bucket_bytes: float = 0.0
+    """Moved for each parameter and micro-batch where gradients are copied into buckets and summed there."""
     optimizer_bytes: float = 12.0
     """Of an optimizer's state for a parameter at the highest moment of its step: master copy and two moments, and
     where gradients are copied to fp32 first (and changed in copies) those too."""
@@ -53,18 +55,22 @@ class Software:
 
 NEMO = Software("nemo", overlaps_tp=True, bf16_gradient_bytes=2.0)
 MEGATRON_LM = Software("megatron-lm")
-MEGATRON_LM_TUNED = Software("megatron-lm", overlaps_tp=True)
 MEGATRON_2021 = Software("megatron-2021", overlaps_gradients=False, attention="unfused")
 MEGATRON_2020 = Software("megatron-2021", overlaps_gradients=False, scatters_transfers=False, attention="unfused")
-_DEEPSPEED = {
-    "overlaps_gradients": False,
-    "optimizer_bytes": 20.0,
-    "bf16_gradient_bytes": 6.0,
-    "keeps_stage_outputs": True,
-}
-MEGATRON_DEEPSPEED = Software("megatron-deepspeed", attention="flash2", **_DEEPSPEED)
-MEGATRON_DEEPSPEED_2022 = Software(
-    "megatron-deepspeed-2022", scatters_transfers=False, attention="unfused", **_DEEPSPEED
+MEGATRON_DEEPSPEED = Software(
+    "megatron-deepspeed",
+    overlaps_gradients=False,
+    attention="flash2",
+    optimizer_bytes=20.0,
+    bf16_gradient_bytes=6.0,
+    keeps_stage_outputs=True,
+)
+MEGATRON_DEEPSPEED_2022 = replace(
+    MEGATRON_DEEPSPEED,
+    name="megatron-deepspeed-2022",
+    bucket_bytes=24.0,
+    scatters_transfers=False,
+    attention="unfused",
 )
 ONEFLOW = Software("oneflow", overlaps_gradients=False, scatters_transfers=False, attention="unfused")
 FSDP = Software("fsdp", attention="flash2", kept_parameter_bytes=4.0, optimizer_bytes=8.0)

@@ -38,7 +38,8 @@ class Seconds:
 
     @property
     def total(self) -> float:
-        return sum(getattr(self, one.name) for one in fields(self))
+        """All parts."""
+        return float(sum(getattr(self, one.name) for one in fields(self)))
 
 
 def _combined(gpu: float, host: float) -> float:
@@ -110,7 +111,7 @@ def _passes(
     seconds = Seconds()
     forward = backward = 0.0
     held = (sizes.dense_parameters + sizes.expert_parameters) / sizes.layers
-    weights = held * values["weight_bytes"] * rates.byte
+    weights = held * (values["weight_bytes"] + software.bucket_bytes) * rates.byte
     kinds = [(sizes.layers - sizes.expert_layers, False), (sizes.expert_layers, True)]
     for count, experts in kinds:
         if count <= 0:
@@ -198,7 +199,8 @@ def _expert_parallel(workload: Workload, links: Links, values: Parameters) -> fl
     tokens = workload.micro_batch_size * workload.sequence_length / p.cp / (p.tp if p.expert_tp == 1 else 1)
     amount = tokens * a.experts.per_token * a.experts.imbalance * a.hidden_size * 2
     stride = 1 if p.expert_tp == 1 else p.tp
-    return 4 * links.exchange(p.ep, stride, amount, a.experts.per_token) * (1 - values["ep_overlap"])
+    hidden = values["dualpipe_overlap"] if p.schedule == "dualpipe_v" else values["ep_overlap"]
+    return 4 * links.exchange(p.ep, stride, amount, a.experts.per_token) * (1 - hidden)
 
 
 def _head(workload: Workload, rates: Rates) -> float:
@@ -237,8 +239,7 @@ def _data_parallel(
     gathers = both(workload.parameter_bytes)
     if p.zero_stage == 3:
         count = workload.micro_batches
-        again = 1 if workload.recompute.layers < 1 else 1
-        each = gathers * (1 + again) + gradients
+        each = 2 * gathers + gradients
         if p.dp_replicate > 1:
             shards = p.dp_shard * p.cp
             each = 2 * links.ring(shards, stride, held * workload.parameter_bytes)
@@ -277,9 +278,10 @@ def _offload(workload: Workload, memory: MemoryBytes, cluster: Cluster, values: 
     share = workload.offload
     if not share.activations and not share.optimizer:
         return 0.0
-    link = values["host_link"]
+    published = cluster.accelerator.host_gbps
+    link = published * 1e9 * values["link_efficiency"] if published else values["host_link"]
     moved = 2 * memory.offloaded * workload.micro_batches / link
     own = memory.optimizer_elements * share.optimizer
     update = own * (workload.gradient_bytes + workload.parameter_bytes) / link
     update += own * (2 * workload.optimizer_bytes + 4) * cluster.accelerators_per_node / values["host_memory"]
-    return max(0.05 * moved, moved - busy) + update
+    return max(0.02 * moved, moved - busy) + update

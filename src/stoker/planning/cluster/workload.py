@@ -1,4 +1,4 @@
-"""One training configuration, said without a framework's words: what is computed, how it is divided, how exactly."""
+"""One training configuration in neutral words: what is computed, how it is divided, and in which precision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Precision = Literal["fp32", "bf16", "fp16", "fp8", "fp4"]
 Operation = Literal[
     "attention_projections", "attention", "attention_output", "feed_forward", "experts", "pointwise"
 ]
-"""What of a layer can be computed again: the recipe's operations, and `pointwise`: norms, activations, rotations."""
+"""What of a layer can be computed again: the recipe's operations; `pointwise` are norms, activations, rotations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """How ranks divide the work. Neighbouring ranks are tensor-parallel, then context-, data-, pipeline-parallel."""
+    """How ranks divide the work. Neighbours are tensor-parallel, then context-, data- and pipeline-parallel."""
 
     tp: int = 1
     sequence_parallel: bool = True
@@ -159,7 +159,7 @@ class Workload:
     """Of matrix products in blocks; sums, norms and loss are wider."""
     attention_kernel: Literal["flash", "flash2", "unfused"] = "flash"
     """`flash`: the best there is for the accelerator (FlashAttention-3, cuDNN); `flash2`: FlashAttention-2, which
-    leaves what Hopper and later add unused; unfused: all scores are written to memory, as Megatron-LM did until 2022."""
+    leaves what Hopper and later add unused; `unfused`: all scores are written to memory, as until 2022."""
     offload: Offload = field(default_factory=Offload)
     optimizer: Literal["adamw", "muon", "lion", "sgd", "adafactor"] = "adamw"
     parameter_bytes: float = 2.0
