@@ -239,7 +239,7 @@ class _Block:
         if config.attention_softcap is None or self.pass_.cp > 1:
             # q, k, v, the mix; where keys and values are gathered, those of whole sequences.
             gathered = self.pass_.cp if self.pass_.cp_method == "all_gather" else 1
-            kept += (2 * heads + 2 * gathered * kv_heads) * head_size * compute
+            kept += (2 * heads + 2 * gathered * kv_heads) * head_size * compute + self._handed_back()
             return kept + 4 * heads  # log-sum-exp, fp32
         # Keys and values are repeated for every head, the mix is copied.
         kept += 4 * heads * head_size * compute
@@ -249,6 +249,12 @@ class _Block:
         # Tanh and softmax keep all logits, and the weights again in 16 bits.
         return kept + heads * length * (compute + 4 + (compute if compute == 2 else 0))
 
+    def _handed_back(self) -> float:
+        """With `ulysses` the mix is kept as attention gave it, and as it came back from the other ranks."""
+        if self.pass_.cp == 1 or self.pass_.cp_method != "ulysses":
+            return 0.0
+        return self.config.heads * self.config.value_size * self.pass_.compute_width
+
     def _latent_attention(self, sizes: LatentAttention) -> float:
         """Latents instead of queries, keys and values; the mix, which processors compute as wide as keys."""
         config, compute = self.config, self.pass_.compute_width
@@ -257,7 +263,7 @@ class _Block:
         kept = self._around(first=True, projections=3)
         kept += (queries + sizes.kv_rank + sizes.rope_head_size) * compute
         mix = width + (narrow if narrow < width else 0) if self.pass_.dense_masks else narrow
-        kept += config.heads * (mix * compute + 4)
+        kept += config.heads * (mix * compute + 4) + self._handed_back()
         if self.pass_.cp > 1 and self.pass_.cp_method == "all_gather":
             kept += config.heads * (self.pass_.cp * (width + narrow)) * compute
         elif config.attention_softcap is not None and self.pass_.cp == 1:
@@ -388,9 +394,13 @@ def _outside(config: Model, pass_: MicroBatch, block: _Block, begins: bool, ends
         return int(pass_.tokens * kept)
     # Each module for a further token: what two norms make and are joined, of which one has an input that is kept
     # already, its last norm, its tokens, and the gradients that its loss has computed already.
-    joined = 2 * size * pass_.compute_width + 3 * block.norm(stream) - size * stream
-    joined -= size * (stream - pass_.compute_width)  # what goes into the block is a product
-    kept += config.mtp_depth * (pass_.stream * joined + size * stream + 8)
+    # What goes into its block is a product, in 16 bits under autocast, and so is what comes out unless RMS norms of
+    # branches raise it; layer norms leave it so.
+    narrow = config.norm == "layer" or config.norm_position == "pre"
+    out = pass_.compute_width if narrow else stream
+    joined = 2 * size * pass_.compute_width + 2 * block.norm(stream) - size * stream + block.norm(out)
+    joined -= size * (stream - pass_.compute_width)
+    kept += config.mtp_depth * (pass_.stream * joined + size * (out if config.norm == "layer" else stream) + 8)
     heads = config.mtp_depth * pass_.vocabulary_size * size * stream
     return int(pass_.tokens * kept) + heads
 

@@ -144,8 +144,12 @@ def memory_of_rank(
     kept, moment = account.kept(), account.moment()
     already = account.gradients() if account.gradients_stay else 0
     highest = max(
-        kept + account.casts() + account.gathered() + already + account.head() + moment,
-        account.gradients() + account.arriving() + account.summed() + account.gathered() + account.end_moment(),
+        kept + account.casts() + account.gathered(summing=False) + already + account.head() + moment,
+        account.last_gradients()
+        + account.arriving()
+        + account.summed()
+        + account.gathered()
+        + account.end_moment(),
         account.gradients() + account.updating(),
     )
     return MemoryBytes(
@@ -295,8 +299,12 @@ class _Account:
             return 0
         return max((p.local_elements for p in self.parts if p.name == "embedding.weight"), default=0) * self.width
 
-    def gathered(self) -> int:
-        """Whole weights (and gradients on their way out) that a sharded rank holds beside its own shards."""
+    def last_gradients(self) -> int:
+        """When the last of them arrives; those that were whole until their sum are shards by then."""
+        return self.gradients() if self.puts_off else min(self.gradients(), self.held * self.width)
+
+    def gathered(self, summing: bool = True) -> int:
+        """Whole weights that a sharded rank holds besides its shards; while `summing`, gradients on their way."""
         if self.layout.dp_shard == 1:
             return 0
         blocks, root = Counter[str](), 0
@@ -312,7 +320,7 @@ class _Account:
             # The root stays gathered; of the blocks one computes while the next arrives. In backward their
             # gradients are whole until they are summed.
             return (root + 3 * largest) * self.width
-        return (root + sum(blocks.values())) * self.width + 2 * largest * self.sum_width
+        return (root + sum(blocks.values())) * self.width + 2 * largest * self.sum_width * summing
 
     def summed(self) -> int:
         """Buckets of gradients that are summed over copies in another type; in their own, gradients lie in them."""

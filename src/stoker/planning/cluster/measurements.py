@@ -196,13 +196,13 @@ def _problems_of(fields: dict[str, str]) -> Iterator[str]:
         problem = _problem_of_count(fields.get(column, ""), most)
         if problem:
             yield f"column {column}: {problem}"
-    for column, (least, most, unit) in _AMOUNTS.items():
+    for column, (least, greatest, unit) in _AMOUNTS.items():
         text = fields.get(column, "")
         if not text:
             continue
         value = _as_number(text)
-        if value is None or not least <= value <= most:
-            yield f"column {column}: {text!r}; expected {unit}, from {least:g} to {most:g}"
+        if value is None or not least <= value <= greatest:
+            yield f"column {column}: {text!r}; expected {unit}, from {least:g} to {greatest:g}"
     disagreement = _disagreement(fields)
     if disagreement:
         yield disagreement

@@ -33,6 +33,8 @@ _LARGEST_SHARD_GROUP = 256
 """Of hybrid sharding whose groups a row does not say."""
 
 
+_MOST_STAGES_ASSUMED = 8
+"""Of each rank, where a row says that stages are interleaved and not how many: at most a layer each."""
 _OFFLOADED_SINCE = 2025
 """From then on recipes for XLA rest products on the host where memory is short."""
 
@@ -187,6 +189,10 @@ def _parallelism(row: Row, used: Software, assumptions: list[str]) -> Parallelis
         assumptions.append(f"{ranks} data-parallel ranks, as many as there are accelerators for")
         dp = ranks
     stage = _zero_stage(row, used, assumptions)
+    if stage == 3 and pp > 1:
+        # Gathering for each of many micro-batches would dwarf all else: Llama 3 keeps what is gathered.
+        stage = 2
+        assumptions.append("parameters gathered once a step, for there is a pipeline")
     shard = dp if stage else 1
     group = re.search(r"(?:sharding group=|zero1 group )(\d+)", row["notes"])
     if group:
@@ -225,7 +231,8 @@ def _schedule(row: Row, pp: int) -> tuple[PipelineName, int]:
     if re.search(r"gpipe|afab|allforward", text):
         return "gpipe", 1
     if v > 1 or "interleaved" in text:
-        return "interleaved_1f1b", max(2, v)
+        stated = number(row, "vpp") or 0
+        return "interleaved_1f1b", max(2, stated or min(_MOST_STAGES_ASSUMED, need(row, "layers") // pp))
     return "1f1b", 1
 
 

@@ -49,7 +49,7 @@ def _combined(gpu: float, host: float) -> float:
     ratio = host / gpu
     if ratio < 0.2:
         return gpu
-    return gpu * (1.0 + ratio**4) ** 0.25
+    return float(gpu * (1.0 + ratio**4) ** 0.25)
 
 
 @dataclass(slots=True)
