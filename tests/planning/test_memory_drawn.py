@@ -1,7 +1,7 @@
 """Drawn architectures, layouts and recomputations: what each rank is said to hold, against what it holds.
 
 Parameters, gradients and optimizer state to the byte, what a forward pass keeps for backward to a hundredth, the
-highest moment of a whole step to a tenth.
+highest moment of a whole step to a tenth, with a pipeline to 15%.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tests.planning.live_bytes import kept_bytes, peak_bytes
 from tests.planning.test_memory import CPU, recipe_of
 
 VOCABULARY, LENGTH, MICRO_BATCH = 512, 128, 4
+_TIMEOUT = 1200
 LAYOUTS: dict[int, list[dict[str, Any]]] = {
     1: [{}],
     2: [
@@ -173,7 +174,7 @@ def _check(ranks: int, seeds: range) -> None:
         world = single_process_world(CPU)
         of_ranks = [[_measured(recipe, build_model(recipe, VOCABULARY, world)) for recipe in recipes]]
     else:
-        of_ranks = run_ranks(_on_ranks, ranks, recipes, timeout=280)
+        of_ranks = run_ranks(_on_ranks, ranks, recipes, timeout=_TIMEOUT)
     wrong = []
     for number, recipe in enumerate(recipes):
         for rank, measured in enumerate(found[number] for found in of_ranks):
@@ -193,7 +194,8 @@ def _check(ranks: int, seeds: range) -> None:
                         f"{about}: stage {stage} keeps {size}, not {kept[stage]} ({kept[stage] / size:.3f})"
                     )
             highest = measured["parameters"] + measured["optimizer"] + measured["peak"]
-            if planned.total != pytest.approx(highest, rel=0.1):
+            # Which gradients a pipeline has when most passes are in flight depends on the schedule.
+            if planned.total != pytest.approx(highest, rel=0.1 if recipe.layout.pp == 1 else 0.15):
                 wrong.append(
                     f"{about}: {highest} at the highest, not {planned.total} ({planned.total / highest:.3f})"
                 )
@@ -206,6 +208,7 @@ def test_a_few_drawn_cases(ranks: int) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(_TIMEOUT)
 @pytest.mark.parametrize(("ranks", "count"), [(1, 16), (2, 20), (4, 14), (8, 8)])
 def test_drawn_cases(ranks: int, count: int) -> None:
     _check(ranks, range(count))

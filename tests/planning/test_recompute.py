@@ -15,7 +15,7 @@ from stoker.model import Decoder, initialise
 from stoker.parallel.recompute import recompute
 from stoker.planning.activations import kept_by_layer
 from stoker.planning.memory import pass_of, peak_memory, recomputation_of_rank
-from stoker.planning.plan import make_plan
+from stoker.planning.plan import Plan, make_plan
 from stoker.planning.recompute import Option, operations_of, options_of, solve
 from stoker.recipe import Recipe
 from stoker.recipe.memory import OPERATIONS, Recomputed
@@ -144,3 +144,25 @@ def test_what_a_layer_keeps_is_told_within_a_hundredth(shape: str, precision: st
     planned = [kept_by_layer(recipe.model, pass_, 0, choice) for choice in choices]
     assert planned == pytest.approx(kept, rel=0.01)
     assert options_of(recipe.model, pass_, 0)[0].recomputed == frozenset(OPERATIONS)
+
+
+def test_a_plan_knows_each_technique_and_says_what_it_saves() -> None:
+    def plan(device: str = "cuda", **memory: Any) -> Plan:
+        recipe = recipe_of(WIDE, memory=memory, gradient_clip=None, sequence_length=128)
+        return make_plan(recipe, 256, machine(device=device))
+
+    plain, moved = plan(), plan(offload_activations=True, offload_optimizer=True)
+    assert moved.peak_memory_gib.optimizer == 0 < plain.peak_memory_gib.optimizer
+    assert moved.peak_memory_gib.activations < plain.peak_memory_gib.activations
+    assert plan("cpu", offload_optimizer=True).peak_memory_gib == plan("cpu").peak_memory_gib
+    released = plan(release_gradients=True)
+    assert released.peak_memory_gib.gradients < 0.5 * plain.peak_memory_gib.gradients
+    again = plan(recompute={"name": "full"})
+    assert again.peak_memory_gib.total < plain.peak_memory_gib.total
+    assert again.step_seconds.total > plain.step_seconds.total
+    for planned, words in (
+        (moved, "optimizer state rests in host memory"),
+        (released, "gradients that no sum over ranks follows"),
+        (again, "4 layers of the first rank compute again in backward"),
+    ):
+        assert any(words in reason for reason in planned.reasons)

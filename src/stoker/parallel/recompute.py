@@ -156,6 +156,11 @@ def _operation_of(name: str, module: nn.Module) -> str | None:
 class _Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The first time."""
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """A kernel that is compiled by itself, as attention by blocks is, is run as it is, both times."""
+        return True
+
     def __init__(self, region: _Region, kept: deque[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._region, self._kept = region, kept
@@ -174,6 +179,11 @@ class _Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 class _HandingOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The second time, which ends as soon as backward has what it needs."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """As the first time."""
+        return True
 
     def __init__(self, region: _Region, kept: deque[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
