@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -233,14 +234,18 @@ def _result(
 
 
 _SAME = ("source", "model_name", "layers", "hidden", "heads", "seq_len", "gpu", "gpus_total", "precision")
+_RELEASE = re.compile(r"container [\d.]+|precision=[\w-]+|^\d\d-\d\d|\bv\d\d\.\d\d")
+"""What notes say of the software's release or the day: layouts of different ones are not compared."""
 
 
 def _rankings(judged: Sequence[Judged]) -> Iterable[Ranking]:
-    """Where a source measured at least three layouts of one model on as many accelerators of one kind."""
+    """Where a source measured at least three layouts of one model on as many accelerators, in one release."""
     groups: dict[tuple[str, ...], list[Judged]] = defaultdict(list)
     for one in judged:
         if one.time_error is not None:
-            groups[tuple(one.measurement.fields[name] for name in _SAME)].append(one)
+            fields = one.measurement.fields
+            release = " ".join(_RELEASE.findall(fields["notes"]))
+            groups[(*(fields[name] for name in _SAME), release)].append(one)
     for key, rows in groups.items():
         by_layout: dict[tuple[str, ...], list[Judged]] = defaultdict(list)
         for one in rows:
