@@ -70,9 +70,10 @@ def test_twice_the_layers_take_about_twice_the_time(layout: Parallelism) -> None
 @given(st.sampled_from(LAYOUTS), st.sampled_from([1, 2, 4]), st.sampled_from([2048, 4096, 8192]))
 def test_more_work_never_takes_less_time(layout: Parallelism, micro_batch: int, length: int) -> None:
     one = workload(parallelism=layout, micro_batch_size=micro_batch, sequence_length=length)
-    assert seconds(replace(one, sequence_length=2 * length)) > seconds(one)
-    assert seconds(replace(one, global_batch_size=2 * one.global_batch_size)) > seconds(one)
-    assert seconds(replace(one, recompute=FULL)) >= seconds(one) * 0.999  # where traffic is all, it is nothing
+    least = 0.999 * seconds(one)  # where traffic is waited for all the time, computing more takes no longer
+    assert seconds(replace(one, sequence_length=2 * length)) >= least
+    assert seconds(replace(one, global_batch_size=2 * one.global_batch_size)) > 1.2 * least
+    assert seconds(replace(one, recompute=FULL)) >= least
     assert seconds(with_architecture(one, experts=EXPERTS)) > 0
 
 

@@ -156,7 +156,7 @@ def _network(text: str, per_node: int) -> float | None:
     ports = re.search(r"(\d+) ?x ?(\d+) ?Gb", text)
     if ports:
         return int(ports[1]) * int(ports[2]) / 8 / per_node
-    links = re.search(r"(\d+) [\w-]*(?: [\w-]+)? ?(\d+) ?Gb/s links per node", text)
+    links = re.search(r"(\d+) [A-Za-z -]*?(\d+) ?Gb/s links per node", text)
     if links:
         return int(links[1]) * int(links[2]) / 8 / per_node
     whole = re.search(r"(\d+) ?Gb(?:ps|/s)[^;]*(?:/|per )node", text)
