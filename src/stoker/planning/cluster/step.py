@@ -248,6 +248,8 @@ def _data_parallel(
         whole = each * count
         overlap = values["fsdp_overlap"]
         return (1 - overlap) * whole + max(0.0, overlap * whole - busy)
+    if p.zero_stage == 2:  # only a shard is kept, so every micro-batch's gradients are summed
+        gradients, backward = gradients * workload.micro_batches, busy
     total = gradients + (gathers if p.zero_stage else gradients)
     if software.broadcasts_shards and p.zero_stage and p.dp_shard * p.tp > links.domain:
         total += p.dp_shard * values["broadcast_latency"]
