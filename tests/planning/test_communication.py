@@ -48,7 +48,7 @@ def test_ranks_send_what_is_planned(model: dict[str, Any], layout: dict[str, Any
 def _planned_of(recipe: Recipe, rank: int) -> float:
     layout, at = recipe.layout, recipe.layout.coordinate(rank)
     parts = parts_of_rank(recipe, VOCABULARY, rank)
-    total = data_parallel_bytes(recipe, parts, MICRO_BATCHES, later=False) + partial_bytes(layout, parts)
+    total = data_parallel_bytes(recipe, parts, MICRO_BATCHES, later=False) + partial_bytes(recipe, parts)
     pass_, config = pass_of(recipe, VOCABULARY, SEQUENCES, "cpu"), local_model(recipe.model, layout, at.tp)
     for layers in own_stages(recipe.model, VOCABULARY, LENGTH, layout, at.pp).values():
         one = pass_bytes(config, pass_, layers)

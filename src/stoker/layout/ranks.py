@@ -69,14 +69,17 @@ def _strides(layout: Layout) -> dict[str, int]:
 
 def among_experts(layout: Layout, rank: int, dimensions: Sequence[str]) -> Ranks:
     """The ranks of `rank`'s pipeline stage that differ from it in nothing but the experts' `dimensions`."""
-    fixed = [name for name in ExpertCoordinate._fields if name not in dimensions]
-    own = expert_coordinate(layout, rank)
-    stage = along(layout, rank, ("dp_replicate", "dp_shard", "cp", "tp"))
-    return tuple(
-        other
-        for other in stage
-        if all(getattr(expert_coordinate(layout, other), name) == getattr(own, name) for name in fixed)
+    sizes, own = expert_sizes(layout), expert_coordinate(layout, rank)
+    tp = layout.expert_tp_size
+    first = rank - rank % (layout.world_size // layout.pp)
+    choices = []
+    for name in ExpertCoordinate._fields:
+        at = getattr(own, name)
+        choices.append(range(getattr(sizes, name)) if name in dimensions else range(at, at + 1))
+    others = (
+        ((copy * sizes.shard + shard) * sizes.ep + ep) * tp + part for copy, shard, ep, part in product(*choices)
     )
+    return tuple(sorted(first + other for other in others))
 
 
 def replicas(layout: Layout, rank: int) -> Ranks:

@@ -27,10 +27,10 @@ def forgetting(
     # Detached: a result that is kept as itself would keep its graph, which keeps the result.
     pack, unpack = outer if outer is not None else (torch.detach, _itself)
     forgotten = _Forgotten(again, [pack(x.detach()) for x in kept], unpack)
-    places = {x.untyped_storage().data_ptr(): number for number, x in enumerate(tensors) if x.numel()}
+    places = {x.untyped_storage()._cdata: number for number, x in enumerate(tensors) if x.numel()}
 
     def keep(x: Tensor) -> Any:
-        number = places.get(x.untyped_storage().data_ptr()) if x.layout == torch.strided else None
+        number = places.get(x.untyped_storage()._cdata) if x.layout == torch.strided else None
         if number is None:
             return pack(x)
         forgotten.uses += 1

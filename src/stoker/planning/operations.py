@@ -58,6 +58,16 @@ def block_matmuls(config: Model, tokens: int, layer: int = 0, pass_: MicroBatch 
     return found + [matmul for inputs, outputs in widths for matmul in projection(tokens, inputs, outputs)]
 
 
+def expanded_again(config: Model, tokens: int) -> list[Matmul]:
+    """The products by which a block's backward pass makes queries, keys and values of latents once more."""
+    return [Matmul(tokens, inputs, outputs) for inputs, outputs in _expanded(config)]
+
+
+def further_token_matmuls(config: Model, pass_: MicroBatch) -> list[Matmul]:
+    """The products of one module for a further token, outside its block and its loss."""
+    return projection(round(pass_.tokens * pass_.stream), 2 * config.hidden_size, config.hidden_size)
+
+
 def _attention_widths(config: Model) -> list[tuple[int, int]]:
     """Inputs and outputs of attention's projections."""
     size, query = config.hidden_size, config.heads * config.size_of_head
@@ -70,6 +80,13 @@ def _attention_widths(config: Model) -> list[tuple[int, int]]:
     queries = [(size, query)] if rank is None else [(size, rank), (rank, query)]
     up = config.heads * (latent.nope_head_size + latent.value_head_size)
     return [*queries, (size, latent.kv_rank), (size, latent.rope_head_size), (latent.kv_rank, up), output]
+
+
+def _expanded(config: Model) -> list[tuple[int, int]]:
+    """Of these, the ones that make queries, keys and values of latents, which backward keeps in their place."""
+    if config.latent_attention is None:
+        return []
+    return [(inputs, outputs) for inputs, outputs in _attention_widths(config)[:-1] if inputs != config.hidden_size]
 
 
 class Repeated(NamedTuple):
@@ -90,8 +107,7 @@ def repeated(config: Model, pass_: MicroBatch, layer: int, recomputed: Recompute
     """
     tokens, size, moe = pass_.tokens, config.hidden_size, config.moe if config.has_experts(layer) else None
     of_attention = _attention_widths(config)
-    expanded = [(inputs, outputs) for inputs, outputs in of_attention[:-1] if inputs != size]
-    widths = list(expanded)
+    widths = _expanded(config)
     last = 1 if config.norm_position != "pre" else 0
     if "attention_projections" in recomputed:
         widths += [one for one in of_attention[:-1] if one[0] == size]

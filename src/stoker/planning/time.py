@@ -15,6 +15,8 @@ from stoker.planning.operations import (
     attention_flops,
     block_bytes,
     block_matmuls,
+    expanded_again,
+    further_token_matmuls,
     loss_bytes,
     loss_matmuls,
     outside_bytes,
@@ -66,15 +68,18 @@ def compute_seconds(
     numbers = [*layers, *(config.layers + further for further in range(config.mtp_depth if ends else 0))]
     moved = len(numbers) * block_bytes(config, pass_) + outside_bytes(config, pass_) * (begins + ends) / 2
     kinds = Counter(map(config.has_experts, numbers))
+    of_blocks = sum(
+        count
+        * sum(
+            rates.matmul_seconds(m)
+            for m in block_matmuls(config, pass_.tokens, numbers[-1] if experts else 0, pass_)
+        )
+        for experts, count in kinds.items()
+    )
+    of_blocks += len(numbers) * sum(map(rates.matmul_seconds, expanded_again(config, pass_.tokens)))
+    further = config.mtp_depth * sum(map(rates.matmul_seconds, further_token_matmuls(config, pass_)))
     return ComputeSeconds(
-        matmul=sum(
-            count
-            * sum(
-                rates.matmul_seconds(m)
-                for m in block_matmuls(config, pass_.tokens, numbers[-1] if experts else 0, pass_)
-            )
-            for experts, count in kinds.items()
-        ),
+        matmul=of_blocks + (further if ends else 0.0),
         attention=len(numbers) * attention_flops(config, pass_) / rates.attention_flops_per_second,
         pointwise=moved / rates.pointwise_bytes_per_second * crowding,
         loss=of_loss if ends else 0.0,
@@ -187,7 +192,7 @@ def communication_seconds(recipe: Recipe, parts: Sequence[Part], machine: Machin
 
 def partial_seconds(recipe: Recipe, parts: Sequence[Part], machine: Machine) -> float:
     """Summing, once a step, gradients of what tensor-parallel ranks hold alike."""
-    return partial_bytes(recipe.layout, parts) / _link_bytes_per_second(machine, recipe.layout.world_size)
+    return partial_bytes(recipe, parts) / _link_bytes_per_second(machine, recipe.layout.world_size)
 
 
 def exposed_seconds(communication: float, compute: float, machine: Machine, ranks: int) -> float:
