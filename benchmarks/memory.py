@@ -2,17 +2,15 @@
 
     .venv/bin/python benchmarks/memory.py recompute offload
 
-`recompute`: each way in a process of its own, in turns, by processor time, which other work on the machine does not
-enter. The budgets are the largest with which the plan's peak is that of full recomputation, and others between it
-and keeping everything. `offload`: on a processor, host memory is the device's own, so the link is simulated by a
-thread that copies and holds to a rate; the stall is what backward waits for it.
+`recompute`: in turns, by processor time, which other work on the machine enters little; peaks are counted bytes.
+The budgets are the largest with which the plan's peak is that of full recomputation, and others between it and
+keeping everything. `offload`: on a processor, host memory is the device's own, so the link is simulated by a thread
+that copies and holds to a rate; the stall is what backward waits for it.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import resource
 import statistics
 import threading
 import time
@@ -23,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from stoker.model import Decoder, initialise
 from stoker.parallel.offload import Offload, Rest
@@ -31,7 +30,7 @@ from stoker.planning.memory import peak_memory, recomputation_of_rank
 from stoker.recipe import Recipe
 
 MODEL = {"hidden_size": 384, "layers": 8, "heads": 6, "ffn_hidden_size": 1024}
-LENGTH, BATCH = 512, 4
+LENGTH, BATCH = 512, 2
 MIB = 2**20
 
 
@@ -86,22 +85,23 @@ def step_of(model: Decoder, vocabulary: int) -> Callable[[], None]:
     tokens = torch.randint(0, vocabulary, (BATCH, LENGTH), generator=generator)
 
     def step() -> None:
-        model.zero_grad(set_to_none=True)
         model(tokens, tokens, loss_scale=1 / tokens.numel()).loss_sum.backward()
+        model.zero_grad(set_to_none=True)
 
     return step
 
 
-def worker(wanted: dict[str, Any], vocabulary: int, messages: Any) -> None:
-    torch.set_num_threads(1)
-    step = step_of(model_of(wanted, vocabulary), vocabulary)
-    begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    step()
-    messages.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begun) * 1024)
-    while messages.recv():
-        before = time.process_time()
-        step()
-        messages.send(time.process_time() - before)
+def peak_bytes(function: Callable[[], None]) -> int:
+    """Most bytes that torch has allocated at once beyond what it had."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as recorded:
+        function()
+    assert recorded.profiler is not None
+    held = highest = 0
+    for event in sorted(recorded.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            highest = max(highest, held)
+    return highest
 
 
 def compare_recomputations(rounds: int, vocabulary: int) -> None:
@@ -118,19 +118,19 @@ def compare_recomputations(rounds: int, vocabulary: int) -> None:
     for share in (0.25, 0.5):
         size = largest_budget(int(full + share * (everything - full)), vocabulary)
         ways[f"budget of {size:.0f} MiB"] = {"name": "budget", "budget_mib": size}
-    context = multiprocessing.get_context("spawn")
-    peaks, pipes = {}, {}
-    for name, wanted in ways.items():
-        ours, theirs = context.Pipe()
-        context.Process(target=worker, args=(wanted, vocabulary, theirs), daemon=True).start()
-        peaks[name], pipes[name] = ours.recv(), ours
+    torch.set_num_threads(1)
+    steps = {name: step_of(model_of(wanted, vocabulary), vocabulary) for name, wanted in ways.items()}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for step in steps.values():
+        step()
     for _ in range(rounds):
-        for name, pipe in pipes.items():
-            pipe.send(True)
-            seconds[name].append(pipe.recv())
-    for pipe in pipes.values():
-        pipe.send(False)
+        for name, step in steps.items():
+            before = time.process_time()
+            step()
+            seconds[name].append(time.process_time() - before)
+    peaks = {}
+    for name, step in steps.items():
+        peaks[name] = peak_bytes(step)
     middle = {name: statistics.median(found) for name, found in seconds.items()}
     added = middle["full"] - middle["none"]
     print(f"\nVocabulary {vocabulary:,}, {BATCH} sequences of {LENGTH} tokens, fp32, one thread,")

@@ -145,11 +145,7 @@ def memory_of_rank(
     already = account.gradients() if account.gradients_stay else 0
     highest = max(
         kept + account.casts() + account.gathered(summing=False) + already + account.head() + moment,
-        account.last_gradients()
-        + account.arriving()
-        + account.summed()
-        + account.gathered()
-        + account.end_moment(),
+        account.last_gradients() + account.summed() + account.gathered() + account.end(),
         account.gradients() + account.updating(),
     )
     return MemoryBytes(
@@ -282,9 +278,16 @@ class _Account:
         """Most that a block holds for a moment besides."""
         return max(one.block_transient for one in self.stages.values())
 
-    def end_moment(self) -> int:
-        """Most that the first block of a stage holds besides when its gradients are the last."""
-        return max(one.end_transient for one in self.stages.values())
+    def end(self) -> int:
+        """What is held besides all gradients when the last ones arrive: those of a first block or, after it,
+        that of the embedding."""
+        block = max(one.end_transient for one in self.stages.values())
+        alone = self.arriving() == 0 and 0 in self.stages  # nothing of the embedding's is there before
+        embedding = sum(part.held_elements for part in self.parts if part.name == "embedding.weight") * self.width
+        stream = (
+            int(self.pass_.tokens * self.pass_.stream * self.recipe.model.hidden_size) * self.pass_.stream_width
+        )
+        return max(block - embedding * alone, self.arriving() + stream)
 
     def head(self) -> int:
         """The gradient of the output projection, which is there before all others."""
