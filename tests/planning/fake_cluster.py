@@ -20,8 +20,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from stoker.bench.traffic import Traffic
@@ -61,7 +59,7 @@ def counted_step(recipe: Recipe, vocabulary_size: int, rank: int, micro_batches:
         parallel, fake = _laid_out(recipe, vocabulary_size, world)
         batch = _sequences(recipe.micro_batch_size_at(1), training.sequence_length)
         counting = _Counting()
-        for mode in (fake, _RealIntegers(), counting):
+        for mode in (fake, counting):
             modes.enter_context(mode)
         parallel.forward_backward(
             [batch] * micro_batches,
@@ -121,24 +119,6 @@ def _sequences(count: int, length: int) -> Inputs:
     return Inputs(tokens, tokens, torch.arange(length).expand_as(tokens).contiguous(), None, torch.arange(count))
 
 
-class _RealIntegers(TorchDispatchMode):
-    """Below it, operations on nothing but integers are carried out; stands over a `FakeTensorMode`."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        fake = any(isinstance(tensor, FakeTensor) for tensor in tensors)
-        if func is _aten._local_scalar_dense.default and fake:
-            assert tensors[0].is_floating_point()
-            return 1.0  # all that is asked is whether the gradient of the loss is one
-        if fake or not (tensors or _makes_integers(func, args, kwargs)):
-            return func(*args, **kwargs)
-        with unset_fake_temporarily():
-            if func.namespace == "c10d" and func._schema.name == "c10d::alltoall_base_":
-                args[0].copy_(args[1])  # at even load every rank is told what it tells
-            return func(*args, **kwargs)
-
-
 def _makes_integers(func: Any, args: Any, kwargs: Any) -> bool:
     dtype = kwargs.get("dtype")
     if dtype is None:
@@ -147,15 +127,32 @@ def _makes_integers(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 class _Counting(Traffic):
-    """Counts operations too. A product with a vector, as norms have, is none of a matrix."""
+    """Counts operations too; carries out those on nothing but integers. Stands over a `FakeTensorMode`.
+
+    A product with a vector, as norms have, is none of matrices.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.products = self.attention = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [*_tensors(args), *_tensors(tuple(kwargs.values()))]
+        if any(isinstance(tensor, FakeTensor) for tensor in tensors):
+            if func is _aten._local_scalar_dense.default:
+                assert tensors[0].is_floating_point()
+                return 1.0  # all that is asked is whether the gradient of the loss is one
+        elif tensors or _makes_integers(func, args, kwargs):
+            with unset_fake_temporarily():
+                if func._schema.name == "c10d::alltoall_base_":
+                    args[0].copy_(args[1])  # at even load every rank is told what it tells
+                return super().__torch_dispatch__(func, types, args, kwargs)
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        packet = func._overloadpacket
+        self._count(func._overloadpacket, args, result)
+        return result
+
+    def _count(self, packet: Any, args: Any, result: Any) -> None:
         if packet in _PRODUCTS:
             self.products += flop_registry[_PRODUCTS[packet]](*args, out_val=result)
         elif packet in _ATTENTION:
@@ -163,4 +160,11 @@ class _Counting(Traffic):
             B, H, queries, width = q.shape
             pairs = B * H * queries * k.shape[2]
             self.attention += _ATTENTION[packet] * 2 * pairs * (width + v.shape[-1])
-        return result
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)

@@ -128,8 +128,8 @@ CASES = [
     Case(
         "ring and interleaved",
         _70B,
-        {"cp": 4, "tp": 4, "pp": 8, "dp_shard": 4, "pipeline_schedule": "interleaved_1f1b"},
-        **{"rank": 300, "micro_batches": 3, "length": 1024, "layers": 32, "precision": "bf16"},
+        {"cp": 4, "tp": 4, "pp": 4, "dp_shard": 8, "pipeline_schedule": "interleaved_1f1b"},
+        **{"rank": 300, "length": 1024, "layers": 16, "precision": "bf16"},
     ),
     Case(
         "heads exchanged, ZBV",
@@ -141,13 +141,13 @@ CASES = [
         "ZeRO 2 and GPipe",
         _405B,
         {"tp": 8, "pp": 16, "dp_shard": 16, "zero_stage": 2, "pipeline_schedule": "gpipe"},
-        1025,
+        **{"rank": 1025, "layers": 64},
     ),
     Case(
         "fewer key heads than ranks",
         _405B,
         {"tp": 16, "pp": 16, "dp_shard": 2, "pipeline_schedule": "interleaved_zero_bubble"},
-        **{"rank": 100, "layers": 64, "micro_batches": 3},
+        **{"rank": 100, "layers": 64},
     ),
     Case("experts cut", _MIXTRAL, {"tp": 8, "dp_replicate": 8, "pp": 4}, 50, layers=8),
     Case(
