@@ -84,8 +84,8 @@ def _accelerator_here() -> Accelerator:
     known = accelerators().get(name.casefold())
     if known is None:
         raise BadInput(
-            f"layout: auto needs to know the accelerator, and {name} is not in the table; say the layout, or describe "
-            "the cluster and ask `stoker plan search RECIPE --cluster FILE`"
+            f"layout: auto needs to know the accelerator, and {name} is not in the table; say the layout, or "
+            "describe the cluster and ask `stoker plan search RECIPE --cluster FILE`"
         )
     return known
 
