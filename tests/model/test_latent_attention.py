@@ -198,7 +198,7 @@ def test_any_drawn_shape_equals_the_plain_formulation(data: st.DataObject) -> No
 def test_values_may_be_narrower_than_keys_under_every_mask(
     softcap: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_compiled_flex_attention", flex_attention)
+    monkeypatch.setattr(attention, "_compiled_flex_attention", lambda: flex_attention)
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 160, heads, size, generator=generator) for heads, size in ((4, 24), (2, 24), (2, 16)))
     documents = pack([[100, 60], [160]])[1]

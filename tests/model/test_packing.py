@@ -104,7 +104,7 @@ def test_document_attention_is_a_sound_operator() -> None:
 def test_flex_attention_equals_a_dense_mask(
     window: int | None, softcap: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_compiled_flex_attention", flex_attention)
+    monkeypatch.setattr(attention, "_compiled_flex_attention", lambda: flex_attention)
     length = 160  # more than one of its blocks
     documents = pack([[100, 60], [160], [3, 150, 7]])[1]
     generator = torch.Generator().manual_seed(0)
