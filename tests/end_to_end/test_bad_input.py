@@ -26,7 +26,7 @@ from tests.end_to_end.small_job import command, environment, recipe, stoker, wri
 pytestmark = pytest.mark.slow
 
 
-def _thorough(value: int) -> Any:
+def _thorough(value: Any) -> Any:
     """One of several amounts, the others of which run every time."""
     return pytest.param(value, marks=pytest.mark.thorough)
 
@@ -159,7 +159,7 @@ def test_too_little_text_is_refused_with_where_it_went(job: Path) -> None:
     assert stoker("prepare", job).returncode == 0
 
 
-@pytest.mark.parametrize("verb", ["plan", "train", "run"])
+@pytest.mark.parametrize("verb", [_thorough("plan"), _thorough("train"), "run"])
 def test_a_model_beyond_this_machine_is_refused_before_anything_large_is_allocated(job: Path, verb: str) -> None:
     line = f"ulimit -v {12 << 20}; stoker {verb} {shlex.quote(str(job))} "
     _one_message(_shell(line + "model.hidden_size=1000000"), 2, "would not fit", "GiB free")
@@ -206,7 +206,7 @@ def _shell(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("streams", [*map(_thorough, ["<&-", ">&-", "2>&-"]), "<&- >&- 2>&-", "2>/dev/full"])
 def test_closed_or_full_streams_stop_no_work(job: Path, streams: str) -> None:
     result = _shell(f"stoker prepare {shlex.quote(str(job))} data.workers=2 {streams}")
     assert result.returncode == 0, result.stderr
@@ -228,9 +228,9 @@ def test_a_reader_that_leaves_early_is_no_error_to_speak_of(job: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"LC_ALL": "C"},
+        _thorough({"LC_ALL": "C"}),
         {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"LC_ALL": "POSIX", "PYTHONIOENCODING": "ascii"},
+        _thorough({"LC_ALL": "POSIX", "PYTHONIOENCODING": "ascii"}),
         {"TERM": "dumb", "COLUMNS": "1"},
     ],
     ids=["C", "no UTF-8 mode", "ascii output", "dumb terminal"],
