@@ -77,7 +77,7 @@ TWINS: tuple[PlantedBug, ...] = (
         "plain",
         Edit(
             "model.decoder:Decoder._run",
-            "x_BLD = block(x_BLD, shared, draws.of_layer(int(layer)))",
+            "x_BLD = self.run_block(block, x_BLD, shared, draws.of_layer(int(layer)))",
             "x_BLD = torch.utils.checkpoint.checkpoint(\n"
             "            block, x_BLD, shared, draws.of_layer(int(layer)), use_reentrant=False)",
         ),
@@ -89,7 +89,7 @@ TWINS: tuple[PlantedBug, ...] = (
         "experts",
         Edit(
             "model.decoder:Decoder._run",
-            "x_BLD = block(x_BLD, shared, draws.of_layer(int(layer)))",
+            "x_BLD = self.run_block(block, x_BLD, shared, draws.of_layer(int(layer)))",
             "x_BLD = torch.utils.checkpoint.checkpoint(\n"
             "            block, x_BLD, shared, draws.of_layer(int(layer)), use_reentrant=False)",
         ),

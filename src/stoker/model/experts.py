@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.flop_counter import register_flop_formula
 
 from stoker.recipe import Model
 
@@ -77,6 +79,12 @@ def _rows_times_experts(x_NI: Tensor, weight_EIO: Tensor, sizes: Sequence[int]) 
         if len(x):
             torch.mm(x, weight.to(x.dtype), out=product)
     return result
+
+
+@register_flop_formula(torch.ops.stoker.rows_times_experts)  # type: ignore[untyped-decorator]
+def _flops_of_rows(x_shape: Sequence[int], weight_shape: Sequence[int], *_: Any, **__: Any) -> int:
+    """For `FlopCounterMode`, which does not look into operators."""
+    return 2 * math.prod(x_shape) * weight_shape[-1]
 
 
 class _Groups:

@@ -21,7 +21,11 @@ BUGS: tuple[PlantedBug, ...] = (
         "gradients are averaged over copies",
         _COPIES,
         "plain",
-        Edit(f"{_REPLICATE}:Bucket.finish", "work.wait()", "work.wait()\n    flat /= self._group.size()"),
+        Edit(
+            f"{_REPLICATE}:Bucket.finish",
+            "self._work.wait()",
+            "self._work.wait()\n    assert self._flat is not None\n    self._flat /= self._group.size()",
+        ),
         where=_GRADIENTS,
         says="As DDP does: the mean over ranks of what should be summed.",
     ),
@@ -31,8 +35,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "plain",
         Edit(
             f"{_REPLICATE}:Bucket.start",
-            "dist.all_reduce(flat, group=self._group, async_op=True)",
-            "dist.all_reduce(flat.clone(), group=self._group, async_op=True)",
+            "dist.all_reduce(self._flat, group=self._group, async_op=True)",
+            "dist.all_reduce(self._flat.clone(), group=self._group, async_op=True)",
         ),
         where=_GRADIENTS,
         says="The sum is made in memory that nobody reads.",
@@ -274,10 +278,10 @@ BUGS: tuple[PlantedBug, ...] = (
         _COPIES,
         "lion",
         Edit(
-            "training.optimizer.lion:LionOptimizer.step",
+            "training.optimizer.lion:LionOptimizer._update",
             'momenta = [local(self.state[parameter]["momentum"]) for parameter in moving]',
             "by_shape = {p.shape: p for p in moving}\n"
-            '        momenta = [local(self.state[by_shape[p.shape]]["momentum"]) for p in moving]',
+            '    momenta = [local(self.state[by_shape[p.shape]]["momentum"]) for p in moving]',
         ),
         where=("state: *", "weight: *"),
         says="Optimizer state is found by shape, where it should be found by parameter.",
