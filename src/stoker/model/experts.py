@@ -81,7 +81,7 @@ def _rows_times_experts(x_NI: Tensor, weight_EIO: Tensor, sizes: Sequence[int]) 
     return result
 
 
-@register_flop_formula(torch.ops.stoker.rows_times_experts)  # type: ignore[untyped-decorator]
+@register_flop_formula(torch.ops.stoker.rows_times_experts)
 def _flops_of_rows(x_shape: Sequence[int], weight_shape: Sequence[int], *_: Any, **__: Any) -> int:
     """For `FlopCounterMode`, which does not look into operators."""
     return 2 * math.prod(x_shape) * weight_shape[-1]
