@@ -296,7 +296,7 @@ def test_a_full_disk_while_preparing_is_told_and_the_same_command_goes_on(
     assert json.loads(stoker("prepare", job, "--json").stdout)["fingerprint"] in os.listdir(small_disk / "prepared")
 
 
-@pytest.mark.parametrize("kilobytes", [_thorough(0), 8, _thorough(30), 600, _thorough(1300)])
+@pytest.mark.parametrize("kilobytes", [*map(_thorough, [0, 8, 30]), 600, _thorough(1300)])
 def test_a_full_disk_while_training_is_told_and_the_same_command_goes_on(
     job: Path, small_disk: Path, kilobytes: int
 ) -> None:

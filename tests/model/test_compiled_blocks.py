@@ -76,7 +76,7 @@ def test_layer_drop_compiles_too() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["grouped", "geglu-both"])
+@pytest.mark.parametrize("shape", ["grouped", pytest.param("geglu-both", marks=pytest.mark.thorough)])
 def test_generated_kernels_compute_the_same(shape: str) -> None:
     eager, compiled = (model_of(config_of(shape), torch.float32) for _ in range(2))
     for block in compiled.blocks.values():

@@ -37,6 +37,7 @@ def _all(rank: int, ranks: int, store: Any, layout: Layout, case: str, whole: bo
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_tensor_parallel_blocks_of_the_compiler_compute_what_eager_ones_do() -> None:
     _check(Layout(tp=2), "tied, q/k norm of heads", whole=True)
 

@@ -74,6 +74,7 @@ def test_every_rank_computes_the_same_bits(layout: Layout, cases: list[str]) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "layout",
     [

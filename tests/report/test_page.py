@@ -370,6 +370,7 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_report_of_a_hundred_thousand_steps_is_small_and_quick(tmp_path: Path) -> None:
     spike = 77_777
     run = SyntheticRun(

@@ -39,10 +39,10 @@ def test_a_fault_that_no_module_shows_is_named_by_parameter_or_update() -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_dies_or_hangs_fails_its_layout_and_no_other() -> None:
-    (dead,) = verify(MODEL, [TP], steps=1, plant=(plants.death, (1,)))
+    (dead,) = verify(MODEL, [TP], steps=1, plant=(plants.death, (1,)), timeout_seconds=10)
     assert not dead.agrees
     assert "rank 1" in (dead.error or "")
-    late, _ = verify(MODEL, [TP, Layout(dp_shard=2)], steps=1, plant=(plants.stall, (60.0,)), timeout_seconds=5)
+    late, _ = verify(MODEL, [TP, Layout(dp_shard=2)], steps=1, plant=(plants.stall, (20.0,)), timeout_seconds=5)
     assert not late.agrees
 
 

@@ -91,7 +91,7 @@ def _every_schedule(rank: int, ranks: int, store: Any) -> None:
             _check_steps(model, layout, world, expected)
 
 
-@pytest.mark.parametrize("pp", [2, 4])
+@pytest.mark.parametrize("pp", [pytest.param(2, marks=pytest.mark.thorough), 4])
 def test_losses_and_gradients_of_every_schedule_equal_one_process(pp: int) -> None:
     run_ranks(_every_schedule, pp, timeout=150)
 
@@ -106,7 +106,7 @@ def _many_layer_counts(rank: int, ranks: int, store: Any) -> None:
                     _check_steps(model, layout, world, expected)
 
 
-@pytest.mark.parametrize("pp", [2, 3])
+@pytest.mark.parametrize("pp", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_any_number_of_layers_is_divided(pp: int) -> None:
     run_ranks(_many_layer_counts, pp, timeout=150)
 
