@@ -153,8 +153,8 @@ def _operation_of(name: str, module: nn.Module) -> str | None:
     return "feed_forward" if own in ("gate", "up", "down") else None
 
 
-class _Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The first time."""
+class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the operations of one run of a block."""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -169,6 +169,10 @@ class _Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._region.going_on.clear()
         return super().__enter__()  # type: ignore[no-untyped-call]
 
+
+class _Keeping(_Watching):
+    """The first time."""
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if self._region.keeps(func.name()):
@@ -177,21 +181,8 @@ class _Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-class _HandingOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _HandingOut(_Watching):
     """The second time, which ends as soon as backward has what it needs."""
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """As the first time."""
-        return True
-
-    def __init__(self, region: _Region, kept: deque[Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._region, self._kept = region, kept
-
-    def __enter__(self) -> Any:
-        self._region.going_on.clear()
-        return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
