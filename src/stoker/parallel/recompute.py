@@ -170,7 +170,7 @@ class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return super().__enter__()  # type: ignore[no-untyped-call]
 
 
-class _Keeping(_Watching):
+class _Keeping(_Watching):  # type: ignore[no-untyped-call]
     """The first time."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
