@@ -16,7 +16,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from stoker.layout import Layout
 from stoker.layout.validity import problems
-from stoker.parallel import Inputs, ParallelModel, join_world, single_process_world
+from stoker.parallel import Inputs, ParallelModel, join_world
 from stoker.parallel.placement import local
 from stoker.planning.memory import kept_by_forward, memory_of_rank
 from stoker.planning.parts import parts_of_rank
@@ -107,7 +107,10 @@ def _drawn(draw: random.Random, layout: dict[str, Any]) -> Recipe:
         precision=draw.choice(["fp32", "fp32", "bf16"]) if kind != "experts" else "fp32",
         document_mask=False,
         optimizer={"name": draw.choice(["adamw", "lion"])},
-        memory={"recompute": draw.choice(RECOMPUTATIONS)},
+        memory={
+            "recompute": draw.choice(RECOMPUTATIONS),
+            "offload_parameters": layout.get("zero_stage", 3) == 3 and draw.random() < 0.25,
+        },
     )
 
 
@@ -163,23 +166,22 @@ def _measured(recipe: Recipe, model: ParallelModel) -> dict[str, Any]:
 def _on_ranks(rank: int, ranks: int, store: Any, recipes: list[Recipe]) -> list[dict[str, Any]]:
     found = []
     for number, recipe in enumerate(recipes):
-        with join_world(recipe.layout, rank, CPU, PrefixStore(str(number), store), 120) as world:
+        on_host = recipe.training.memory.offload_parameters
+        with join_world(recipe.layout, rank, CPU, PrefixStore(str(number), store), 120, on_host) as world:
             found.append(_measured(recipe, build_model(recipe, VOCABULARY, world)))
     return found
 
 
 def _check(ranks: int, seeds: range) -> None:
     recipes = [drawn(seed, ranks) for seed in seeds]
-    if ranks == 1:
-        world = single_process_world(CPU)
-        of_ranks = [[_measured(recipe, build_model(recipe, VOCABULARY, world)) for recipe in recipes]]
-    else:
-        of_ranks = run_ranks(_on_ranks, ranks, recipes, timeout=_TIMEOUT)
+    of_ranks = run_ranks(_on_ranks, ranks, recipes, timeout=_TIMEOUT)
     wrong = []
     for number, recipe in enumerate(recipes):
         for rank, measured in enumerate(found[number] for found in of_ranks):
             planned = memory_of_rank(recipe, VOCABULARY, MICRO_BATCH, 2, "cpu", rank)
-            about = f"seed {seeds[number]}, {recipe.layout}, {recipe.training.memory.recompute.said}, rank {rank}"
+            memory = recipe.training.memory
+            said = memory.recompute.said + " offload" * memory.offload_parameters
+            about = f"seed {seeds[number]}, {recipe.layout}, {said}, rank {rank}"
             gradients = 4 * sum(part.held_elements for part in parts_of_rank(recipe, VOCABULARY, rank))
             exact = {"parameters": planned.parameters, "gradients": gradients, "optimizer": planned.optimizer}
             wrong += [

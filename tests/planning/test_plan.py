@@ -43,7 +43,7 @@ def test_a_plan_has_the_shape_that_readers_expect() -> None:
         "parameters", "gradients", "optimizer", "activations", "buffers", "total"
     }  # fmt: skip
     assert set(figures["step_seconds"]) == {
-        "compute", "recompute", "tp", "cp", "ep", "dp", "pp_bubble", "optimizer", "total"
+        "compute", "recompute", "tp", "cp", "ep", "dp", "pp_bubble", "offload", "optimizer", "total"
     }  # fmt: skip
     assert figures["parameters"] == parameter_count(recipe_of(MODEL).model, 512).total
     for field in ("micro_batch_size", "accumulation", "tokens_per_second_per_gpu", "mfu", "model_flops_per_step"):

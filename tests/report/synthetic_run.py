@@ -294,6 +294,7 @@ _PLAN = {
         "ep": 0.0,
         "dp": 0.0,
         "pp_bubble": 0.0,
+        "offload": 0.0,
         "optimizer": 0.05,
         "total": 1.02,
     },

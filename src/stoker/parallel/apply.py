@@ -8,7 +8,6 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 
 from stoker.layout.ranks import at_ends, expert_sizes
 from stoker.model import Decoder
@@ -45,6 +44,8 @@ class Settings:
     """What layers compute again in backward."""
     offload_activations: bool = False
     """Let what layers keep for backward rest in host memory."""
+    offload_parameters: bool = False
+    """Let weights and gradients rest there."""
 
 
 _DEFAULT = Settings()
@@ -75,10 +76,11 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
                 compile_block(block, settings.recompute.shares.get(layer, 1.0))
         blocks = [block for _, block in numbered_blocks(part)]
         offload = Offload(part, world.device) if settings.offload_activations else None
-        stages[number] = Stage(part, held, shard(part, blocks, world, settings.reduce, order), offload)
+        sharding = shard(part, blocks, world, settings.reduce, order, settings.offload_parameters)
+        stages[number] = Stage(part, held, sharding, offload)
     ours = [one for stage in stages.values() for one in stage.held.values()]
     for stage in stages.values():
-        _materialise(stage, world.device, settings.seed)
+        _materialise(stage, world.device, settings)
     for one in ours:
         one.copies = expert_sizes(layout).replicate if one.placement.expert else layout.replicate_size
     twins = _share_embedding(stages, world)
@@ -110,13 +112,16 @@ def _let_routers_see(part: Decoder, split: SequenceSplit | None, world: World) -
         mixture.sequences = SequencesOverRanks(split, stream, group, alike=tp if gathered else 1)
 
 
-def _materialise(stage: Stage, device: torch.device, seed: int) -> None:
+def _materialise(stage: Stage, device: torch.device, settings: Settings) -> None:
     if not next(stage.part.parameters()).is_meta:
         return
-    stage.part.to_empty(device=device)
+    stage.part.to_empty(device="cpu" if settings.offload_parameters else device)
+    for module in stage.part.modules():  # parameters alone rest on the host
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, buffer.to(device))
     for one in stage.held.values():
         if one.is_parameter:
-            initialise_part(one, stage.part.config, seed)
+            initialise_part(one, stage.part.config, settings.seed)
         else:
             one.tensor.zero_()
 
@@ -164,10 +169,12 @@ def _summed(
     """Sums over ranks that see other tokens, of what FSDP does not sum."""
     held = list(held)
     if order is not None:
-        return FixedOrderGradients([one.parameter for one in held if not isinstance(one.parameter, DTensor)], order)
-    dense = world.replicas if world.sharding_mesh() is None else None
+        whole = world.layout.dp_shard == 1  # in one shard each, where FSDP manages them: it sums nothing then
+        return FixedOrderGradients([one.parameter for one in held] if whole else [], order)
+    by_fsdp = settings.offload_parameters
+    dense = world.replicas if world.sharding_mesh(also_whole=by_fsdp) is None else None
     experts: dist.ProcessGroup | None = None
-    if experts_exist and world.sharding_mesh(experts=True) is None:
+    if experts_exist and world.sharding_mesh(experts=True, also_whole=by_fsdp) is None:
         experts = world.among_experts("replicate")
     pairs = []
     for one in held:

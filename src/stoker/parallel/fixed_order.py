@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
+from stoker.parallel.placement import local
 from stoker.parallel.world import World
 
 Node = tuple[int, int]
@@ -133,14 +134,15 @@ class FixedOrderGradients:
         if not self._parameters:
             return
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
-        self._order.add(self, torch.cat([gradient.reshape(-1) for gradient in gradients]))
+        self._order.add(self, torch.cat([local(gradient).reshape(-1) for gradient in gradients]))
         for parameter in self._parameters:
             parameter.grad = None
         if not self._order.last:
             return
         total, place = self._order.total(self), 0
         for parameter in self._parameters:
-            parameter.grad = total[place : place + parameter.numel()].view_as(parameter).clone()
+            parameter.grad = torch.empty_like(parameter)
+            local(parameter.grad).view(-1).copy_(total[place : place + parameter.numel()])
             place += parameter.numel()
 
 

@@ -7,10 +7,17 @@ With `dp_replicate` above one as well this is HSDP: sharded within a copy, summe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from stoker.parallel.fixed_order import FixedOrder, in_fixed_order
 from stoker.parallel.world import World
@@ -20,9 +27,10 @@ class Sharding:
     """FSDP2 over one part of the model, and when it gathers and reduces."""
 
     def __init__(self, model: nn.Module, world: World, order: FixedOrder | None) -> None:
-        self._always_sum = order is not None
-        if order is not None:
+        self._always_sum = False
+        if order is not None and world.layout.dp_shard > 1:
             in_fixed_order(model, order)
+            self._always_sum = True
         self._modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
         self._stage = world.layout.zero_stage
         for module in self._modules:
@@ -72,6 +80,7 @@ def shard(
     world: World,
     reduce: torch.dtype | None,
     order: FixedOrder | None = None,
+    offload: bool = False,
 ) -> Sharding | None:
     """Shard each of `blocks`, then what is left of `model`, in place; None when nothing is to be sharded.
 
@@ -79,12 +88,19 @@ def shard(
     precision and autocast inside the module, so that a sharded run computes what a replicated one
     does, to the bit of every cast. `reduce` is the type gradients are summed in (default: their own),
     `order` the order they are summed in where that must not depend on the layout.
+
+    With `offload` parameters and gradients rest in host memory, in one shard where they are not divided, and
+    FSDP brings those of a block to the device while the block before it computes.
     """
-    mesh = world.sharding_mesh(copies_apart=order is not None)
+    mesh = world.sharding_mesh(copies_apart=order is not None, also_whole=offload)
     if mesh is None:
         return None
-    expert_mesh = world.sharding_mesh(experts=True)
-    policy = MixedPrecisionPolicy(reduce_dtype=reduce)
+    expert_mesh = world.sharding_mesh(experts=True, also_whole=offload)
+    divide = partial(
+        fully_shard,
+        mp_policy=MixedPrecisionPolicy(reduce_dtype=reduce),
+        offload_policy=CPUOffloadPolicy(pin_memory=world.device.type == "cuda") if offload else OffloadPolicy(),
+    )
     free = world.layout.zero_stage == 3
     whole_experts: set[nn.Parameter] = set()
     for block in blocks:
@@ -92,9 +108,9 @@ def shard(
             if expert_mesh is None:
                 whole_experts.update(module.parameters())
             else:
-                fully_shard(module, mesh=expert_mesh, mp_policy=policy, reshard_after_forward=free)
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=free, ignored_params=whole_experts)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False, ignored_params=whole_experts)
+                divide(module, mesh=expert_mesh, reshard_after_forward=free)
+        divide(block, mesh=mesh, reshard_after_forward=free, ignored_params=whole_experts)
+    divide(model, mesh=mesh, reshard_after_forward=False, ignored_params=whole_experts)
     return Sharding(model, world, order)
 
 

@@ -72,12 +72,15 @@ class World:
         """The ranks that hold the same parameters and see other tokens."""
         return self.group(partial(replicas, self.layout))
 
-    def sharding_mesh(self, experts: bool = False, copies_apart: bool = False) -> DeviceMesh | None:
+    def sharding_mesh(
+        self, experts: bool = False, copies_apart: bool = False, also_whole: bool = False
+    ) -> DeviceMesh | None:
         """The mesh that parameters are sharded over: [copies, shards] or [shards]; None when they are not.
 
-        `copies_apart` leaves copies out: FSDP then sums gradients over shards only.
+        `copies_apart` leaves copies out: FSDP then sums gradients over shards only. With `also_whole` there is
+        a mesh of one shard for parameters that are not sharded.
         """
-        if self.layout.dp_shard == 1:
+        if self.layout.dp_shard == 1 and not also_whole:
             return None
         if experts:
             of_copies = partial(among_experts, self.layout, dimensions=("replicate",))
@@ -87,14 +90,27 @@ class World:
             of_copies, of_parts = partial(replicas, self.layout), partial(shards, self.layout)
             both = along(self.layout, self.rank, dimensions=("dp_replicate", "dp_shard", "cp"))
         part_group, copy_group, device = self.group(of_parts), self.group(of_copies), self.device.type
-        if part_group is None:  # as many expert-parallel ranks as there are to shard over
-            return None
+        if part_group is None:
+            if not also_whole:  # as many expert-parallel ranks as there are to shard over
+                return None
+            part_group = self._alone()
         if copy_group is None or copies_apart:
             return DeviceMesh.from_group(part_group, device, mesh_dim_names=("shard",))
         ranks = torch.tensor(both).view(copy_group.size(), part_group.size())
         return DeviceMesh.from_group(
             [copy_group, part_group], device, mesh=ranks, mesh_dim_names=("replicate", "shard")
         )
+
+    def _alone(self) -> dist.ProcessGroup:
+        """A group of this rank only."""
+        if self.layout.world_size == 1:
+            return dist.group.WORLD
+        if (self.rank,) not in self._groups:
+            made = dist.new_group([self.rank], timeout=self.timeout, use_local_synchronization=True)
+            self._groups[self.rank,] = made
+        own = self._groups[self.rank,]
+        assert own is not None
+        return own
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum `tensor` over all ranks, in place; every rank gets the same bits."""
@@ -143,21 +159,26 @@ def join_world(
     device: torch.device,
     store: dist.Store | None,  # type: ignore[name-defined]
     timeout_seconds: float,
+    host_tensors: bool = False,
 ) -> Iterator[World]:
     """Join the process group of `layout.world_size` ranks, and leave it when the block ends.
 
     `store` is where the ranks meet; without one the `MASTER_ADDR` and `MASTER_PORT` that a
     launcher such as torchrun sets are used. A collective that takes longer than
-    `timeout_seconds` raises.
+    `timeout_seconds` raises. `host_tensors` says that parameters rest in host memory, from where they are
+    summed too; one process has a group then as well.
     """
-    if layout.world_size == 1:
+    if layout.world_size == 1 and host_tensors:
+        store = dist.HashStore()  # type: ignore[attr-defined]
+    elif layout.world_size == 1:
         yield single_process_world(device)
         return
     if store is None and "MASTER_ADDR" not in os.environ:
         raise BadInput("WORLD_SIZE is set but MASTER_ADDR is not; start the ranks with torchrun or `stoker train`")
     timeout = datetime.timedelta(seconds=timeout_seconds)
+    on_device = "cpu:gloo,cuda:nccl" if host_tensors else "nccl"
     dist.init_process_group(
-        backend="nccl" if device.type == "cuda" else "gloo",
+        backend=on_device if device.type == "cuda" else "gloo",
         init_method=None if store is not None else "env://",
         store=store,
         rank=rank,

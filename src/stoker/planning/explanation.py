@@ -133,6 +133,8 @@ def _of_memory(
         where += ", which is this device's own: nothing is saved"
     if wanted.offload_activations:
         yield f"activations rest {where}"
+    if wanted.offload_parameters:
+        yield f"parameters, gradients and optimizer state rest {where}"
     if wanted.offload_optimizer:
         yield f"optimizer state rests {where}"
     if wanted.release_gradients:
@@ -201,6 +203,7 @@ _PARTS_OF_STEP = {
     "ep": "rows to experts and back",
     "dp": "sums of gradients",
     "pp_bubble": "waiting in the pipeline",
+    "offload": "waiting for host memory",
     "optimizer": "optimizer",
 }
 

@@ -139,8 +139,9 @@ def memory_of_rank(
 ) -> MemoryBytes:
     """Peak bytes of `rank`; activations as on those of its kind with the most tokens."""
     account = _Account(recipe, vocabulary_size, micro_batch_size, accumulation, device, rank)
-    parameters = account.held * account.width
-    optimizer = 0 if account.on_host("offload_optimizer") else optimizer_bytes(recipe, account.parts)
+    away = account.on_host("offload_parameters")
+    parameters = 0 if away else account.held * account.width
+    optimizer = 0 if away or account.on_host("offload_optimizer") else optimizer_bytes(recipe, account.parts)
     kept, moment = account.kept(), account.moment()
     already = account.gradients() if account.gradients_stay else 0
     highest = max(
@@ -195,7 +196,8 @@ class _Account:
         several = accumulation > 1
         self.gradients_stay = several
         """Whether there are gradients already while activations are at their highest."""
-        self.whole_gradients = layout.dp_shard > 1 and (self.puts_off or (several and layout.zero_stage == 1))
+        self.by_fsdp = layout.dp_shard > 1 or recipe.training.memory.offload_parameters
+        self.whole_gradients = self.by_fsdp and (self.puts_off or (several and layout.zero_stage == 1))
         """Whether gradients are kept unsharded until the last micro-batch."""
 
     @property
@@ -205,7 +207,7 @@ class _Account:
             return 2
         return 4
 
-    def on_host(self, technique: Literal["offload_activations", "offload_optimizer"]) -> bool:
+    def on_host(self, technique: Literal["offload_activations", "offload_parameters", "offload_optimizer"]) -> bool:
         """Whether something rests in host memory that is not the memory of the device."""
         return self.device != "cpu" and bool(getattr(self.recipe.training.memory, technique))
 
@@ -214,7 +216,9 @@ class _Account:
         if self.recipe.training.memory.release_gradients:
             late = sum(part.held_elements for part in self.parts if self._is_late(part))
             return (late + max(part.held_elements for part in self.parts)) * self.width
-        return self.local * self.width if self.whole_gradients else self.held * self.width
+        if self.whole_gradients:
+            return self.local * self.width
+        return 0 if self.on_host("offload_parameters") else self.held * self.width
 
     def _is_late(self, part: Part) -> bool:
         """Whether ranks sum the gradient when backward is over, or the pipeline has put it off."""
@@ -225,6 +229,8 @@ class _Account:
 
     def _copies(self, part: Part) -> int:
         """Ranks over which the gradient is summed in buckets."""
+        if self.recipe.training.memory.offload_parameters:
+            return 1
         if part.expert:
             sizes = expert_sizes(self.layout)
             return sizes.replicate if sizes.shard == 1 else 1
@@ -308,11 +314,12 @@ class _Account:
 
     def gathered(self, summing: bool = True) -> int:
         """Whole weights that a sharded rank holds besides its shards; while `summing`, gradients on their way."""
-        if self.layout.dp_shard == 1:
+        if not self.by_fsdp:
             return 0
+        away = self.recipe.training.memory.offload_parameters
         blocks, root = Counter[str](), 0
         for part in self.parts:
-            if part.expert and expert_sizes(self.layout).shard == 1:
+            if part.expert and expert_sizes(self.layout).shard == 1 and not away:
                 continue
             if part.block is None:
                 root += part.local_elements
@@ -333,6 +340,8 @@ class _Account:
 
     def updating(self) -> int:
         """What the optimizer holds for a moment while it updates."""
+        if self.on_host("offload_parameters"):
+            return 0
         # pure_bf16 keeps the weights from before the update, to count those that did not move.
         before = self.held * self.width if self.recipe.training.precision == "pure_bf16" else 0
         match self.recipe.training.optimizer:

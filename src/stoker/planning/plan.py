@@ -19,6 +19,7 @@ from stoker.planning.remedies import Remedy, remedies
 from stoker.planning.time import (
     communication_seconds,
     exposed_seconds,
+    offload_seconds,
     partial_seconds,
     pass_seconds,
     update_seconds,
@@ -62,6 +63,8 @@ class StepSeconds(BaseModel):
     """Gradients and weights that it waits for; what goes on behind the computation does not count."""
     pp_bubble: float
     """Waiting for others of its pipeline."""
+    offload: float
+    """Copies to host memory and back that it waits for."""
     optimizer: float
     total: float
     """Their sum."""
@@ -194,6 +197,8 @@ def _least_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> in
     parameters = parameter_count(part, vocabulary_size, recipe.training.sequence_length).total
     parameters = parameters * recipe.model.layers // layers
     ranks = recipe.layout.world_size
+    if hardware.device == "cuda" and recipe.training.memory.offload_parameters:
+        return 0
     width = 2 if recipe.training.precision == "pure_bf16" else 4
     return 2 * width * parameters * hardware.ranks_here(ranks) // ranks
 
@@ -237,17 +242,22 @@ def _step_seconds(recipe: Recipe, vocabulary_size: int, step: int, machine: Mach
     micro, accumulation = recipe.micro_batch_size_at(step), recipe.accumulation_at(step)
     pass_ = pass_of(recipe, vocabulary_size, micro, machine.device)
     passes = pass_seconds(recipe, vocabulary_size, pass_, accumulation, machine)
-    ranks = [parts_of_rank(recipe, vocabulary_size, rank) for rank in ranks_that_differ(recipe)]
-    communication = max(communication_seconds(recipe, parts, machine, accumulation) for parts in ranks)
+    ranks = {rank: parts_of_rank(recipe, vocabulary_size, rank) for rank in ranks_that_differ(recipe)}
+    communication = max(communication_seconds(recipe, parts, machine, accumulation) for parts in ranks.values())
+    busy = passes.compute + passes.recompute
     seconds = {
         "compute": passes.compute,
         "recompute": passes.recompute,
-        "tp": passes.tp + max(partial_seconds(recipe, parts, machine) for parts in ranks),
+        "tp": passes.tp + max(partial_seconds(recipe, parts, machine) for parts in ranks.values()),
         "cp": passes.cp,
         "ep": passes.ep,
-        "dp": exposed_seconds(communication, passes.compute + passes.recompute, machine, recipe.layout.world_size),
+        "dp": exposed_seconds(communication, busy, machine, recipe.layout.world_size),
         "pp_bubble": passes.pp_bubble,
-        "optimizer": max(update_seconds(recipe, parts, machine) for parts in ranks),
+        "offload": max(
+            offload_seconds(recipe, vocabulary_size, rank, parts, machine, (micro, accumulation), busy)
+            for rank, parts in ranks.items()
+        ),
+        "optimizer": max(update_seconds(recipe, parts, machine) for parts in ranks.values()),
     }
     return StepSeconds(**seconds, total=sum(seconds.values()))
 

@@ -90,7 +90,7 @@ def _changes(recipe: Recipe, on_accelerators: bool) -> Iterator[Change]:
         for recompute in LADDER[rung + 1 :]:
             yield _of_memory(recipe, "recompute", {"recompute": recompute})
     if on_accelerators:  # a processor's memory is the host's
-        for name in ("offload_optimizer", "offload_activations"):
+        for name in ("offload_optimizer", "offload_parameters", "offload_activations"):
             if not getattr(memory, name):
                 yield _of_memory(recipe, name, {name: True})
     for shards in divisors(layout.data_parallel_size):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from stoker.planning.activations import MicroBatch, numbers_of
 from stoker.planning.communication import data_parallel_bytes, partial_bytes, pass_bytes, stream_bytes
 from stoker.planning.machine import Machine
-from stoker.planning.memory import of_block_matrix, recomputation_of_rank
+from stoker.planning.memory import kept_by_forward, of_block_matrix, recomputation_of_rank
 from stoker.planning.operations import (
     attention_flops,
     block_bytes,
@@ -29,6 +29,8 @@ from stoker.recipe import Adafactor, Lion, Model, Muon, Recipe
 from stoker.recipe.memory import Recomputation
 from stoker.recipe.stages import stage_layers, stage_to_rank
 
+_HOST_LINK = 25e9
+"""Bytes a second between accelerator and host where nothing is published: PCIe 4.0 with 16 lanes, as reached."""
 _LOOPBACK_COPIES = 5
 """How often a byte is copied on its way between two processes of one machine (gloo over the loopback)."""
 
@@ -205,6 +207,39 @@ def exposed_seconds(communication: float, compute: float, machine: Machine, rank
         return max(0.05 * communication, communication - 2 / 3 * compute)
     idle_cores = machine.cores - machine.threads * ranks
     return communication if idle_cores < ranks else max(0.2 * communication, communication - 2 / 3 * compute)
+
+
+def offload_seconds(
+    recipe: Recipe,
+    vocabulary_size: int,
+    rank: int,
+    parts: Sequence[Part],
+    machine: Machine,
+    micro_batches: tuple[int, int],
+    compute: float,
+) -> float:
+    """What a step of `rank` waits for copies to host memory and back, beside `compute` seconds that may hide them.
+
+    `micro_batches` are their size and how many there are.
+    """
+    size, accumulation = micro_batches
+    memory, width = recipe.training.memory, 2 if recipe.training.precision == "pure_bf16" else 4
+    on_device, held = machine.device != "cpu", sum(part.held_elements for part in parts) * width
+    passes = 0
+    if memory.offload_activations:
+        kept = sum(kept_by_forward(recipe, vocabulary_size, size, machine.device, rank).values())
+        passes += kept * (2 if on_device else 1)  # on a processor what is copied is there
+    if memory.offload_parameters:
+        passes += 3 * held  # weights for forward and backward, and gradients
+    if not on_device:
+        rate = machine.rates.copy_bytes_per_second / _crowding(
+            machine, machine.ranks_here(recipe.layout.world_size)
+        )
+        return passes * accumulation / rate
+    published = machine.accelerator.host_gbps if machine.accelerator else None
+    link = published * 1e9 if published else _HOST_LINK
+    update = 2 * held / link if memory.offload_optimizer else 0.0  # gradients go, weights come
+    return max(0.0, passes * accumulation / link - compute) + update
 
 
 def _weight_gradient_bytes(config: Model, pass_: MicroBatch) -> int:

@@ -104,6 +104,11 @@ class Recipe(Section):
                 f"training.memory.release_gradients uses a gradient after one micro-batch, but a rank has {most} "
                 f"in a step; set training.micro_batch_size={self.micro_batch_size_at(1) * most}, or a smaller batch"
             )
+        if self.training.memory.offload_parameters and self.layout.zero_stage != 3:
+            raise ValueError(
+                "training.memory.offload_parameters lets a block's weights go after its forward pass, as "
+                f"layout.zero_stage=3 says, but it is {self.layout.zero_stage}"
+            )
         divided = [name for name in ("pp", "cp", "tp", "ep") if getattr(self.layout, name) > 1]
         if self.training.deterministic == "across_layouts" and divided:
             raise ValueError(

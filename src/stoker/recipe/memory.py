@@ -85,7 +85,21 @@ class Memory(Section):
     recompute: Recompute = Recompute()
     offload_activations: bool = False
     """What layers keep for backward rests in host memory, and comes back a layer ahead of its use."""
+    offload_parameters: bool = False
+    """Weights rest in host memory and come to the device a block ahead of their use; gradients and optimizer state
+    stay there as well, where the processor makes the update."""
     offload_optimizer: bool = False
     """Optimizer state stays in host memory, where the processor makes the update; of adamw and lion."""
     release_gradients: bool = False
     """Update a weight as soon as its gradient is complete, and let go of the gradient; of adamw and lion."""
+
+    @model_validator(mode="after")
+    def _says_each_thing_once(self) -> Memory:
+        if self.offload_parameters and self.offload_optimizer:
+            raise ValueError("offload_optimizer is part of offload_parameters: leave it out")
+        if self.offload_parameters and self.release_gradients:
+            raise ValueError(
+                "release_gradients frees memory of the device, where offload_parameters leaves no gradients: leave "
+                "one of them out"
+            )
+        return self

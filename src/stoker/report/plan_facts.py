@@ -100,7 +100,7 @@ def _time(facts: RunFacts) -> list[Comparison]:
         rows.append(_compared("step time", planned["total"], total, wording.duration))
     if "compute" in planned:
         # What ranks with parts of one model tell each other, they do within passes.
-        passes = sum(planned.get(name, 0.0) for name in ("compute", "recompute", "tp", "cp", "ep"))
+        passes = sum(planned.get(name, 0.0) for name in ("compute", "recompute", "tp", "cp", "ep", "offload"))
         rows.append(_compared("of it forward and backward", passes, compute or None, wording.duration))
     communication = [planned[name] for name in ("dp", "pp_bubble") if name in planned]
     if any(communication):

@@ -61,7 +61,8 @@ def train_rank(
     threads = training.threads or (1 if training.deterministic == "across_layouts" else None)
     use_processors(threads, local_ranks, device)
     try:
-        with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds) as world:
+        on_host = training.memory.offload_parameters
+        with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds, on_host) as world:
             trainer = build_trainer(job, world, stop, report)
             try:
                 trainer.fit()
@@ -114,6 +115,7 @@ def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelM
         seed=recipe.seed,
         fixed_order=recipe.training.deterministic == "across_layouts",
         offload_activations=recipe.training.memory.offload_activations,
+        offload_parameters=recipe.training.memory.offload_parameters,
         recompute=recomputation_of_rank(recipe, vocabulary_size, world.device.type, world.rank),
     )
     return apply(model, world, settings)

@@ -94,6 +94,11 @@ def test_words_for_recomputation(text: str, meant: Recompute) -> None:
     assert understood(recompute=text).workload.recompute == meant
 
 
+def test_graphs_are_read_from_notes() -> None:
+    assert understood(notes="with CUDA graphs").workload.cuda_graphs
+    assert not understood(notes="").workload.cuda_graphs
+
+
 def test_networks_are_read_from_words() -> None:
     def of(text: str) -> float:
         return understood(interconnect=text).cluster.nic_gbps

@@ -125,6 +125,26 @@ def test_offloading_is_waited_for() -> None:
     assert away.memory.activations < here.memory.activations
 
 
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_parameters_on_the_host_are_brought_for_each_micro_batch(layout: Parallelism) -> None:
+    one = workload(parallelism=layout)
+    here = predict(one, CLUSTER)
+    away = predict(replace(one, offload=Offload(optimizer=1.0, parameters=1.0)), CLUSTER)
+    assert away.memory.parameters == away.memory.gradients == away.memory.optimizer == 0
+    assert away.memory.buffers > 0
+    assert away.seconds.offload > 0
+    smaller = replace(one, micro_batch_size=one.micro_batch_size // 2 or 1, sequence_length=512)
+    again = predict(replace(smaller, offload=Offload(optimizer=1.0, parameters=1.0)), CLUSTER)
+    assert again.seconds.offload >= away.seconds.offload, "less computation hides less"
+    assert here.seconds.offload == 0
+
+
+def test_graphs_spare_the_host() -> None:
+    one = workload(sequence_length=256, micro_batch_size=1)
+    graphed = predict(replace(one, cuda_graphs=True), CLUSTER).seconds
+    assert graphed.launch < 0.1 * predict(one, CLUSTER).seconds.launch
+
+
 def test_links_of_a_rack_carry_what_a_network_would() -> None:
     """Two nodes of four accelerators that share NVLink (GB200) sum gradients faster than over their ports."""
     one = workload(parallelism=Parallelism(dp_replicate=8), global_batch_size=16)

@@ -148,6 +148,16 @@ def test_a_model_that_cannot_fit_is_refused_with_the_smallest_cluster_that_would
         search(recipe, VOCABULARY, h100(nodes // 2))
 
 
+def test_what_is_offloaded_must_fit_into_host_memory() -> None:
+    recipe = recipe_of("llama-3-70b", 64)
+    little, much = (h100(1).model_copy(update={"host_memory_gb": size}) for size in (300.0, 4000.0))
+    with pytest.raises(BadInput, match=r"of 38 GB of host memory"):
+        search(recipe, VOCABULARY, little)
+    best = search(recipe, VOCABULARY, much).best
+    assert best.memory.offload_parameters or best.memory.offload_optimizer
+    assert best.prediction.memory.host * 8 <= 4000e9
+
+
 def test_it_explains_itself() -> None:
     recipe = recipe_of("llama-3-70b", 256)
     found = search(recipe, VOCABULARY, h100(8))

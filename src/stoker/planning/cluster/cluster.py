@@ -12,6 +12,8 @@ from stoker.errors import BadInput
 from stoker.planning.cluster.accelerators import FOUR_FIGURES, Accelerator, accelerator_named
 
 _USUAL_PER_NODE = 8
+_USUAL_HOST_GB = 128.0
+"""For each accelerator: a node of eight has a terabyte at least."""
 
 
 class Cluster(BaseModel):
@@ -31,6 +33,9 @@ class Cluster(BaseModel):
     oversubscription: float = Field(default=1.0, ge=1)
     """How many times less the network carries between all nodes than at their ports; 1 is a full fat tree."""
 
+    host_memory_gb: float = Field(default=_USUAL_HOST_GB * _USUAL_PER_NODE, gt=0)
+    """Of a node, 10^9 bytes, for what is offloaded. By default 128 for each accelerator."""
+
     @model_validator(mode="before")
     @classmethod
     def _fill_in_from_the_accelerator(cls, given: Any) -> Any:
@@ -47,6 +52,9 @@ class Cluster(BaseModel):
             filled.setdefault("accelerators_per_node", accelerator.per_node or _USUAL_PER_NODE)
             filled.setdefault("link_domain", accelerator.link_domain or filled["accelerators_per_node"])
             filled.setdefault("nic_gbps", accelerator.nic_gbps or 25.0)
+            per_node = filled["accelerators_per_node"]
+            if isinstance(per_node, int):
+                filled.setdefault("host_memory_gb", _USUAL_HOST_GB * max(1, per_node))
         return filled
 
     @model_validator(mode="after")

@@ -26,6 +26,8 @@ class MemoryBytes:
     """Activations of one micro-batch that rest in the host's memory."""
     optimizer_elements: float = 0.0
     """Parameters that this rank updates."""
+    host: float = 0.0
+    """Bytes that rest in the host's memory, of all that this rank holds."""
 
     @property
     def allocated(self) -> float:
@@ -127,18 +129,23 @@ def memory_bytes(workload: Workload, sizes: StageSizes, values: Parameters) -> M
     working = max(plain, sparse) if again > 0 else 0.0
     widest = 2 * tokens * (2 if a.gated else 1) * a.ffn_hidden_size / p.tp  # its gradient, for a moment
     buffers = max(working + widest, _logits(workload, tokens)) + 2 * layer_input
-    if p.zero_stage == 3 and shards > 1:
+    away = workload.offload.parameters
+    if (p.zero_stage == 3 and shards > 1) or away:
         layer = (sizes.dense_parameters + sizes.expert_parameters) / sizes.layers
         buffers += 2 * layer * workload.parameter_bytes + sizes.embedding_parameters * workload.parameter_bytes
         buffers += layer * workload.gradient_bytes
-    parameters = held(3) * workload.kept_parameter_bytes
-    gradients = held(2) * workload.gradient_bytes
+    parameters = held(3) * workload.kept_parameter_bytes * (1 - away)
+    gradients = held(2) * workload.gradient_bytes * (1 - away)
     optimizer = held(1) * workload.optimizer_bytes * (1 - workload.offload.optimizer)
     allocated = parameters + gradients + optimizer + activations + buffers
     communicators = sum(size > 1 for size in (p.tp, p.pp, p.cp, p.ep, p.dp))
     framework = values["context_bytes"] + values["communicator_bytes"] * communicators
     framework += values["fragmentation"] * allocated
-    return MemoryBytes(parameters, gradients, optimizer, activations, buffers, framework, whole * resting, held(1))
+    host = (held(3) * workload.kept_parameter_bytes + held(2) * workload.gradient_bytes) * away
+    host += held(1) * workload.optimizer_bytes * workload.offload.optimizer + flying * whole * resting
+    return MemoryBytes(
+        parameters, gradients, optimizer, activations, buffers, framework, whole * resting, held(1), host
+    )
 
 
 def _logits(workload: Workload, tokens: float) -> float:

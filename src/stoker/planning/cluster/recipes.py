@@ -51,7 +51,8 @@ def workload_of(
         gradient_bytes=width,
         optimizer_bytes=moments,
         offload=Offload(
-            optimizer=float(training.memory.offload_optimizer),
+            optimizer=float(training.memory.offload_optimizer or training.memory.offload_parameters),
+            parameters=float(training.memory.offload_parameters),
             activations=float(training.memory.offload_activations),
         ),
     )

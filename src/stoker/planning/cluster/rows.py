@@ -77,6 +77,7 @@ def case_of(row: Row) -> Case:
         gradient_bytes=2.0 if precision == "fp16" or "PURE" in row["notes"] else used.bf16_gradient_bytes,
         optimizer_bytes=used.optimizer_bytes,
         kept_parameter_bytes=used.kept_parameter_bytes,
+        cuda_graphs=re.search(r"cuda.?graph", row["notes"], re.IGNORECASE) is not None,
         keeps_stage_outputs=used.keeps_stage_outputs,
     )
     stated = _recompute(row["recompute"], unfused)

@@ -123,6 +123,8 @@ def _passes(
         host = layer.host + tp_calls * rates.host_collective
         if experts and a.experts is not None:
             host += rates.host_expert * a.experts.count / workload.parallelism.ep
+        if workload.cuda_graphs:
+            host *= values["host_graphed"]
         again, again_tp = _recomputed(workload, layer, tp)
         layer.pointwise_backward += weights
         gpu_forward = layer.forward + (tp + cp + ep) / 2
@@ -274,16 +276,19 @@ def _optimizer(workload: Workload, rates: Rates, sizes: StageSizes) -> float:
 
 
 def _offload(workload: Workload, memory: MemoryBytes, cluster: Cluster, values: Parameters, busy: float) -> float:
-    """Seconds that the step waits for the host: activations there and back as far as computation does not hide
-    it, then gradients there, the update by the processor, and parameters back.
+    """Seconds that the step waits for the host: activations there and back, and parameters that rest there,
+    as far as computation does not hide it; then gradients there, the update by the processor, and parameters back.
     """
     share = workload.offload
-    if not share.activations and not share.optimizer:
+    if not share.activations and not share.optimizer and not share.parameters:
         return 0.0
     published = cluster.accelerator.host_gbps
     link = published * 1e9 * values["link_efficiency"] if published else values["host_link"]
     moved = 2 * memory.offloaded * workload.micro_batches / link
+    # Each micro-batch has its weights brought twice, and its gradients taken away.
+    each = 2 * workload.kept_parameter_bytes + workload.gradient_bytes
+    moved += memory.optimizer_elements * share.parameters * each * workload.micro_batches / link
     own = memory.optimizer_elements * share.optimizer
-    update = own * (workload.gradient_bytes + workload.parameter_bytes) / link
+    update = own * (1 - share.parameters) * (workload.gradient_bytes + workload.parameter_bytes) / link
     update += own * (2 * workload.optimizer_bytes + 4) * cluster.accelerators_per_node / values["host_memory"]
     return max(0.02 * moved, moved - busy) + update

@@ -143,6 +143,8 @@ class Offload:
 
     optimizer: float = 0.0
     activations: float = 0.0
+    parameters: float = 0.0
+    """With their gradients. Then `optimizer` has the same share at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,8 @@ class Workload:
     """Of a gradient that is kept and summed."""
     optimizer_bytes: float = 12.0
     """Of master copy and moments, for a parameter, at the highest moment of the update."""
+    cuda_graphs: bool = False
+    """Whether the host issues whole graphs of kernels instead of each kernel."""
     keeps_stage_outputs: bool = False
     """Whether a pipeline stage keeps what it sent until the gradient of it has come."""
 

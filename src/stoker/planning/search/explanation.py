@@ -206,7 +206,7 @@ def _said(memory: Memory) -> str:
 
 
 def _offloads(memory: Memory) -> Iterator[str]:
-    return (name for name in ("offload_optimizer", "offload_activations") if getattr(memory, name))
+    return (name for name in Memory.model_fields if name.startswith("offload_") and getattr(memory, name))
 
 
 def as_dict(found: Found, improved: list[Improvement]) -> dict[str, Any]:

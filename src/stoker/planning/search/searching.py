@@ -146,6 +146,7 @@ class _Search:
         """What memory can be bought with, the cheapest first, each with a workload that says so."""
         self.looked_at = self.too_large = 0
         self.limit = USABLE * (cluster.accelerator.memory_gb or 0.0) * 1e9
+        self.host_limit = USABLE * cluster.host_memory_gb * 1e9 / cluster.accelerators_per_node
         self.values = shipped_parameters()
 
     def best_of(self, ranks: int) -> list[Candidate]:
@@ -190,22 +191,35 @@ class _Search:
         """With the least recomputation that fits; None when nothing does."""
         sizes = None
         for memory, workload in self.rungs:
+            if not _allowed(memory, parallelism):
+                continue
             trial = replace(workload, parallelism=parallelism, micro_batch_size=micro_batch_size)
             sizes = sizes or stage_sizes(trial)
-            if memory_bytes(trial, sizes, self.values).total <= self.limit:
+            if self.wanting(memory_bytes(trial, sizes, self.values)) <= 1:
                 return memory, trial
         return None
 
-    def least_bytes(self, ranks: int) -> MemoryBytes | None:
-        """Of the layout that needs least, with everything that saves memory; None when no layout is possible."""
+    def wanting(self, needed: MemoryBytes) -> float:
+        """How many times what there is would have to be there, of the accelerator's memory or the host's."""
+        return max(needed.total / self.limit, needed.host / self.host_limit)
+
+    def least(self, ranks: int) -> MemoryBytes | None:
+        """Of the layout that comes nearest to fitting, with all that saves memory; None when none is possible."""
         found = []
         for layout in layouts(self.shape, ranks, self.cluster.link_domain, self.choices):
             sizes = micro_batch_sizes(layout, self.shape, self.choices.micro_batch_size)
             if sizes:
-                _, leanest = self.rungs[-1]
-                workload = replace(leanest, parallelism=parallelism_of(layout), micro_batch_size=sizes[0])
-                found.append(memory_bytes(workload, stage_sizes(workload), self.values))
-        return min(found, key=lambda one: one.total, default=None)
+                parallelism = parallelism_of(layout)
+                for memory, lean in self.rungs[len(LADDER) - 1 :]:
+                    if _allowed(memory, parallelism):
+                        workload = replace(lean, parallelism=parallelism, micro_batch_size=sizes[0])
+                        found.append(memory_bytes(workload, stage_sizes(workload), self.values))
+        return min(found, key=self.wanting, default=None)
+
+
+def _allowed(memory: Memory, parallelism: Parallelism) -> bool:
+    """Whether recipes may say both."""
+    return not memory.offload_parameters or parallelism.zero_stage in (0, 3)
 
 
 def _memories() -> Iterator[Memory]:
@@ -234,7 +248,7 @@ def _dimensions(one: Candidate) -> int:
 def _nothing_fits(searching: _Search, ranks: int) -> str:
     cluster, shape = searching.cluster, searching.shape
     batches = ", ".join(map(str, sorted(set(shape.batch_sizes))))
-    least = searching.least_bytes(ranks)
+    least = searching.least(ranks)
     if least is None:
         fixed = [f"{name}={value}" for name, value in vars(searching.choices).items() if value is not None]
         said = f" with {', '.join(fixed)}" if fixed else ""
@@ -246,8 +260,8 @@ def _nothing_fits(searching: _Search, ranks: int) -> str:
     nodes, larger = cluster.nodes, None
     while nodes < 2**17 and larger is None:
         nodes *= 2
-        needed = searching.least_bytes(nodes * cluster.accelerators_per_node)
-        if needed is not None and needed.total <= searching.limit:
+        needed = searching.least(nodes * cluster.accelerators_per_node)
+        if needed is not None and searching.wanting(needed) <= 1:
             larger = nodes
     remedy = (
         f"the smallest such cluster that would do has about {larger:,} nodes "
@@ -257,6 +271,7 @@ def _nothing_fits(searching: _Search, ranks: int) -> str:
     )
     return (
         f"this model does not fit {ranks:,} × {cluster.accelerator.name}: the leanest layout, with everything "
-        f"computed again and offloaded, needs {least.total / 1e9:,.1f} of {cluster.accelerator.memory_gb:,.0f} GB "
-        f"each; {remedy}"
+        f"computed again, needs {least.total / 1e9:,.1f} of {cluster.accelerator.memory_gb:,.0f} GB each and "
+        f"{least.host / 1e9:,.1f} of {cluster.host_memory_gb / cluster.accelerators_per_node:,.0f} GB of host "
+        f"memory for what it offloads; {remedy}"
     )

@@ -49,6 +49,7 @@ LADDER: tuple[RecomputeSection, ...] = (
 LAST_RESORTS = (
     Memory(recompute=LADDER[-1], offload_optimizer=True),
     Memory(recompute=LADDER[-1], offload_activations=True, offload_optimizer=True),
+    Memory(recompute=LADDER[-1], offload_activations=True, offload_parameters=True),
 )
 """Where not even full recomputation fits."""
 
