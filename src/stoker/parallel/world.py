@@ -104,6 +104,7 @@ class World:
     def _alone(self) -> dist.ProcessGroup:
         """A group of this rank only."""
         if self.layout.world_size == 1:
+            assert dist.group.WORLD is not None
             return dist.group.WORLD
         if (self.rank,) not in self._groups:
             made = dist.new_group([self.rank], timeout=self.timeout, use_local_synchronization=True)
