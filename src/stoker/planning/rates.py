@@ -39,6 +39,8 @@ _SECONDS = 1.2
 _BLOCK_SECONDS = 0.08
 """What one timed pass of a block may take on a machine that is free."""
 _MATMUL_SECONDS = 0.006
+_FEWEST_ROWS, _FEWEST_COLUMNS = 128, 2048
+"""With fewer rows a product waits for the other matrix; with fewer columns a cache holds it."""
 _REPEATS = 3
 
 
@@ -202,10 +204,19 @@ def _measure_matmuls(timer: _Timer, work: Work, peak: float, device: torch.devic
     for matmul in wanted:
         key = (matmul.inner, matmul.columns)
         if key not in known:
-            rows = max(16, min(matmul.rows, int(peak * _MATMUL_SECONDS / (2 * matmul.inner * matmul.columns))))
-            rate = _matmul_rate(timer, matmul._replace(rows=rows), device, work.dtype())
+            cut = _cut(matmul, int(peak * _MATMUL_SECONDS / 2))
+            rate = _matmul_rate(timer, cut, device, work.dtype())
             known[key] = MatmulRate(inner=matmul.inner, columns=matmul.columns, flops_per_second=rate)
     return tuple(known.values())
+
+
+def _cut(matmul: Matmul, elements: int) -> Matmul:
+    """A product of so many multiplications that goes at about the same rate, or the smallest that does."""
+    rows, inner, columns = matmul.rows, matmul.inner, matmul.columns
+    rows = max(min(rows, _FEWEST_ROWS), min(rows, elements // (inner * columns)))
+    columns = max(min(columns, _FEWEST_COLUMNS), min(columns, elements // (rows * inner)))
+    inner = max(min(inner, _FEWEST_COLUMNS), min(inner, elements // (rows * columns)))
+    return Matmul(rows, inner, columns)
 
 
 def _shrink(work: Work, peak: float) -> Work:
