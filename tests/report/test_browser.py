@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import TimeoutError, sync_playwright
 
 import stoker.report
 from stoker.report import write_report
@@ -16,19 +17,20 @@ from tests.report.synthetic_run import SyntheticRun
 from tests.report.test_page import Page, hostile_run
 
 
-def shown_by_browser(page: Path, profile: Path) -> str:
-    """The document as Chromium has it once the page's scripts have run."""
+def shown_by_browser(page: Path, charts: int = 1) -> str:
+    """The document as Chromium has it once the page's scripts have drawn so many charts, or given up."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium on this machine")
-    dom = ""
-    for budget in (4_000, 20_000, 60_000):  # short of processor time it may hand the page over before it is drawn
-        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
-        command += [f"--virtual-time-budget={budget}", "--window-size=1400,6000", "--dump-dom", page.as_uri()]
-        dom = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
-        if '<div class="uplot' in dom:
-            break
-    return dom
+    with sync_playwright() as driver:
+        with driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"]) as chromium:
+            shown = chromium.new_page(viewport={"width": 1400, "height": 6000})
+            shown.goto(page.as_uri())
+            with suppress(TimeoutError):  # what is missing then is what a test says
+                shown.wait_for_function(
+                    "count => document.querySelectorAll('div.uplot').length >= count", arg=charts, timeout=120_000
+                )
+            return shown.content()
 
 
 @pytest.mark.slow
@@ -55,7 +57,7 @@ def test_ticks_are_spelled_alike_apart_and_round(tmp_path: Path) -> None:
         "</script>",
         encoding="utf-8",
     )
-    found = re.search(r"<pre[^>]*>(.*?)</pre>", shown_by_browser(page, tmp_path / "profile"))
+    found = re.search(r"<pre[^>]*>(.*?)</pre>", shown_by_browser(page))
     assert found is not None
     labels, places = json.loads(found[1])
     assert labels == [
@@ -79,7 +81,7 @@ def test_ticks_are_spelled_alike_apart_and_round(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_browser_does_not_run_hostile_text(tmp_path: Path) -> None:
-    dom = shown_by_browser(write_report([hostile_run(tmp_path / "run")]), tmp_path / "profile")
+    dom = shown_by_browser(write_report([hostile_run(tmp_path / "run")]))
     assert "<title>run</title>" not in dom
     assert '<div class="uplot' in dom
 
@@ -98,8 +100,9 @@ def test_a_browser_does_not_run_hostile_text(tmp_path: Path) -> None:
 def test_a_browser_draws_every_chart(tmp_path: Path, run: SyntheticRun) -> None:
     path = write_report([run.write(tmp_path / "run")])
     kinds = [chart["kind"] for chart in Page(path.read_text()).payload["charts"].values()]
-    dom = shown_by_browser(path, tmp_path / "profile")
-    assert dom.count('<div class="uplot') == len(kinds) - kinds.count("heat")
+    lines = len(kinds) - kinds.count("heat")
+    dom = shown_by_browser(path, lines)
+    assert dom.count('<div class="uplot') == lines
     assert dom.count('<canvas class="heat"') == kinds.count("heat")
 
 
