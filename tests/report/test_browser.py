@@ -22,15 +22,17 @@ def shown_by_browser(page: Path, charts: int = 1) -> str:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium on this machine")
-    with sync_playwright() as driver:
-        with driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"]) as chromium:
-            shown = chromium.new_page(viewport={"width": 1400, "height": 6000})
-            shown.goto(page.as_uri())
-            with suppress(TimeoutError):  # what is missing then is what a test says
-                shown.wait_for_function(
-                    "count => document.querySelectorAll('div.uplot').length >= count", arg=charts, timeout=120_000
-                )
-            return shown.content()
+    with (
+        sync_playwright() as driver,
+        driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"]) as chromium,
+    ):
+        shown = chromium.new_page(viewport={"width": 1400, "height": 6000})
+        shown.goto(page.as_uri())
+        with suppress(TimeoutError):  # what is missing then is what a test says
+            shown.wait_for_function(
+                "count => document.querySelectorAll('div.uplot').length >= count", arg=charts, timeout=120_000
+            )
+        return shown.content()
 
 
 @pytest.mark.slow
