@@ -30,6 +30,7 @@ def machine(**changes: Any) -> Machine:
             "threads": 1,
             "memory_bytes": 16 * GIB,
             "available_bytes": 16 * GIB,
+            "host_available_bytes": 64 * GIB,
             "runtime_bytes": 0,
             "rates": RATES,
             **changes,

@@ -13,7 +13,7 @@ from stoker.layout import Layout
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning import accelerators, make_plan, require_fits
 from stoker.planning.operations import block_matmuls, loss_matmuls
-from stoker.planning.plan import needed_bytes, what_fits
+from stoker.planning.plan import PeakMemory, host_bytes, needed_bytes, what_fits
 from stoker.recipe import Recipe
 from tests.planning.machines import GIB, RATES, machine
 from tests.planning.test_memory import recipe_of
@@ -33,6 +33,40 @@ def with_overrides(recipe: Recipe, overrides: str) -> Recipe:
 
 
 MODEL = {"hidden_size": 64, "layers": 2, "heads": 4, "ffn_hidden_size": 160}
+
+
+def test_what_is_offloaded_must_fit_into_the_hosts_memory() -> None:
+    recipe = recipe_of(MODEL, memory={"offload_parameters": True})
+    needed = host_bytes(recipe, 512, machine(device="cuda"))
+    assert needed > 2 * 4 * parameter_count(recipe.model, 512).total
+    room = machine(device="cuda", host_available_bytes=needed)
+    little = machine(device="cuda", host_available_bytes=needed // 2)
+    require_fits(recipe, 512, room)
+    assert make_plan(recipe, 512, room).warnings == make_plan(recipe_of(MODEL), 512, room).warnings
+    with pytest.raises(BadInput, match="of host memory"):
+        require_fits(recipe, 512, little)
+    assert any("of host memory" in line for line in make_plan(recipe, 512, little).warnings)
+    tight = machine(device="cuda", available_bytes=GIB // 400, host_available_bytes=0)
+    assert not any("offload" in one.overrides for one in what_fits(recipe_of(MODEL), 512, tight))
+
+
+def test_weights_on_the_host_leave_the_device() -> None:
+    def planned(**memory: bool) -> PeakMemory:
+        recipe = recipe_of({**MODEL, "layers": 12}, memory=memory)
+        return make_plan(recipe, 512, machine(device="cuda")).peak_memory_gib
+
+    away, here = planned(offload_parameters=True), planned()
+    assert away.parameters == away.gradients == away.optimizer == 0
+    assert away.total < here.total - 0.5 * (here.parameters + here.gradients + here.optimizer)
+
+
+def test_results_that_recomputation_keeps_are_not_offloaded() -> None:
+    def kept(recompute: str) -> float:
+        memory = {"offload_activations": True, "recompute": {"name": recompute}}
+        recipe = recipe_of({**MODEL, "layers": 12}, memory=memory)
+        return make_plan(recipe, 512, machine(device="cuda")).peak_memory_gib.activations
+
+    assert kept("operations") > 2 * kept("none") > 2 * kept("full")
 
 
 def test_a_plan_has_the_shape_that_readers_expect() -> None:

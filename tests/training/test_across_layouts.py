@@ -12,14 +12,14 @@ from pydantic import ValidationError
 
 from stoker.data.feeding import MicroBatch
 from stoker.layout import Layout
-from stoker.model import Decoder
-from stoker.parallel import Settings, World, apply, join_world, single_process_world
+from stoker.parallel import World, join_world, single_process_world
 from stoker.parallel.fixed_order import _cover
 from stoker.parallel.placement import local
 from stoker.parallel.whole import gathered
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
 from stoker.training.optimizer import build_optimizer
+from stoker.training.rank import build_model
 from stoker.training.step import TrainingStep
 from tests.distributed import run_ranks
 
@@ -37,7 +37,9 @@ SPLITS = [
 ]
 
 
-def _recipe(optimizer: str, deterministic: str = "across_layouts", **layout: int) -> Recipe:
+def _recipe(
+    optimizer: str, deterministic: str = "across_layouts", training: dict[str, Any] | None = None, **layout: int
+) -> Recipe:
     return Recipe.model_validate(
         {
             "name": "split",
@@ -50,6 +52,7 @@ def _recipe(optimizer: str, deterministic: str = "across_layouts", **layout: int
                 "optimizer": {"name": optimizer, "learning_rate": 1e-2},
                 "gradient_clip": 0.05,
                 "deterministic": deterministic,
+                **(training or {}),
             },
             "layout": layout,
         }
@@ -73,10 +76,7 @@ def _samples(step: int, first: int, last: int) -> MicroBatch:
 
 def _trained(recipe: Recipe, world: World) -> dict[str, torch.Tensor]:
     """Whole weights and moments after some steps."""
-    with torch.device("meta"):
-        plain = Decoder(recipe.model, VOCABULARY, LENGTH)
-    fixed = recipe.training.deterministic == "across_layouts"
-    model = apply(plain, world, Settings(seed=5, fixed_order=fixed))
+    model = build_model(recipe, VOCABULARY, world)
     optimizer = build_optimizer(model.held, recipe.training)
     train = TrainingStep(recipe, ["text"], model, optimizer, None, PhaseClock(world.device))
     share = BATCH // world.layout.data_parallel_size
@@ -108,6 +108,19 @@ def test_every_split_of_a_batch_trains_the_same_bits(layout: Layout) -> None:
     for results in run_ranks(_rank, layout.world_size, recipes):
         for found, expected in zip(results, alone, strict=True):
             assert found.keys() == expected.keys()
+            for name, tensor in expected.items():
+                assert torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize("layout", [Layout(dp_replicate=2), Layout(dp_shard=3)], ids=str)
+def test_gradients_are_added_in_one_type_by_every_split(layout: Layout) -> None:
+    kinds: list[dict[str, Any]] = [{"precision": "pure_bf16"}, {"gradient_reduction": "bf16"}]
+    alone = [_trained(_recipe("adamw", training=kind), single_process_world(torch.device("cpu"))) for kind in kinds]
+    split = layout.model_dump(exclude_none=True)
+    for results in run_ranks(
+        _rank, layout.world_size, [_recipe("adamw", training=kind, **split) for kind in kinds]
+    ):
+        for found, expected in zip(results, alone, strict=True):
             for name, tensor in expected.items():
                 assert torch.equal(found[name], tensor), name
 

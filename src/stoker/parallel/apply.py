@@ -170,7 +170,7 @@ def _summed(
     held = list(held)
     if order is not None:
         whole = world.layout.dp_shard == 1  # in one shard each, where FSDP manages them: it sums nothing then
-        return FixedOrderGradients([one.parameter for one in held] if whole else [], order)
+        return FixedOrderGradients([one.parameter for one in held] if whole else [], order, settings.reduce)
     by_fsdp = settings.offload_parameters
     dense = world.replicas if world.sharding_mesh(also_whole=by_fsdp) is None else None
     experts: dist.ProcessGroup | None = None

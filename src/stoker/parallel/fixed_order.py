@@ -116,8 +116,11 @@ class FixedOrderReduceScatter:
 class FixedOrderGradients:
     """The same for parameters that FSDP does not shard."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], order: FixedOrder) -> None:
-        self._parameters, self._order = list(parameters), order
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], order: FixedOrder, reduce: torch.dtype | None = None
+    ) -> None:
+        """`reduce` is the type gradients are added in; by default their own."""
+        self._parameters, self._order, self._reduce = list(parameters), order, reduce
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -134,7 +137,8 @@ class FixedOrderGradients:
         if not self._parameters:
             return
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
-        self._order.add(self, torch.cat([local(gradient).reshape(-1) for gradient in gradients]))
+        flat = torch.cat([local(gradient).reshape(-1) for gradient in gradients])
+        self._order.add(self, flat.to(self._reduce or flat.dtype))
         for parameter in self._parameters:
             parameter.grad = None
         if not self._order.last:

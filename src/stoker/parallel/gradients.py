@@ -78,7 +78,8 @@ class Gradients:
             norms = torch.stack(torch._foreach_norm(gradients, 2, dtype=wide)).to(torch.float64)
             shares = norms.new_tensor([self._shares[place] for place in present])
             where = torch.tensor([self._places[place] for place in present], device=squares.device)
-            squares.index_add_(0, where, norms.square() * shares)
+            # Gradients may rest on the host.
+            squares.index_add_(0, where, (norms.square() * shares).to(squares.device))
         for place, one, share in zip(self._places, self._held, self._shares, strict=True):
             if one.parameter in self._released:
                 squares[place] += self._released[one.parameter].square() * share
@@ -93,7 +94,7 @@ class Gradients:
         for place, one in zip(self._places, self._held, strict=True):
             counts[place] = math.prod(one.shape)
             if one.parameter.grad is not None and local(one.parameter.grad).numel():
-                gradients[place] = local(one.parameter.grad).to(torch.float64)
+                gradients[place] = local(one.parameter.grad).to(device, torch.float64)  # it may rest on the host
                 largest[place] = gradients[place].abs().max().nan_to_num(nan=math.inf)
         if self._world.layout.world_size > 1:
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)

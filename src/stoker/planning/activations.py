@@ -87,6 +87,8 @@ class Activations:
     """Kept by the block that keeps most, by what recomputation leaves."""
     blocks: int
     """Kept by all blocks together, those with experts and those of modules for further tokens too."""
+    results: int
+    """Of it, what operations gave in blocks that compute the rest again."""
     outside_blocks: int
     """Kept by what stands before, between and after the blocks, shared masks and angles included."""
     by_loss: int
@@ -129,6 +131,11 @@ def activations(
         per_block=int(pass_.tokens * dense.kept()) + (masks if pass_.casts else 0),
         largest_block=max(kept.values(), default=0),
         blocks=sum(kept.values()),
+        results=sum(
+            kept[number] - kept_by_layer(config, pass_, number, frozenset(OPERATIONS))
+            for number in numbers
+            if number in recomputation.layers
+        ),
         outside_blocks=_outside(config, pass_, dense, layers.start == 0, ends) + (0 if pass_.casts else masks),
         by_loss=by_loss if ends else 0,
         block_transient=max((moment - gone for moment, gone in zip(moments, after, strict=True)), default=0),

@@ -39,6 +39,8 @@ class Hardware(BaseModel):
     """Of one accelerator, or of the whole machine."""
     available_bytes: int
     """What was free of it when it was measured."""
+    host_available_bytes: int
+    """What was free of the host's memory; the same on a machine that computes on its processor."""
     runtime_bytes: int
     """Memory of a rank that holds no model yet (Python, libraries), where ranks share the machine's memory."""
     accelerator: Accelerator | None = None
@@ -92,6 +94,7 @@ def look_at_machine(recipe: Recipe | None = None) -> Hardware:
         threads=(recipe.training.threads if recipe else None) or max(1, cores // ranks),
         memory_bytes=memory,
         available_bytes=available,
+        host_available_bytes=available,
         runtime_bytes=psutil.Process().memory_info().rss,
     )
 
@@ -137,6 +140,7 @@ def _cuda_hardware() -> Hardware:
         threads=torch.get_num_threads(),
         memory_bytes=memory,
         available_bytes=available,
+        host_available_bytes=_host_memory()[1],
         runtime_bytes=0,
         accelerator=accelerators().get(name.casefold()),
     )

@@ -171,6 +171,19 @@ def kept_by_forward(
     }
 
 
+def host_bytes_of_rank(recipe: Recipe, vocabulary_size: int, micro_batch_size: int, rank: int) -> int:
+    """Bytes of `rank`, on an accelerator, that rest in host memory at their highest."""
+    memory = recipe.training.memory
+    account = _Account(recipe, vocabulary_size, micro_batch_size, 2, "cuda", rank)
+    total = 0
+    if memory.offload_parameters or memory.offload_optimizer:  # or copies of weights and gradients for the update
+        total += 2 * account.held * account.width + optimizer_bytes(recipe, account.parts)
+    if memory.offload_activations:
+        kept = {stage: one.blocks - one.results for stage, one in account.stages.items()}
+        total += account.most_at_once(kept)
+    return total
+
+
 class _Account:
     """What one rank holds, and for how long."""
 
@@ -213,12 +226,18 @@ class _Account:
 
     def gradients(self) -> int:
         """At their highest between two passes."""
-        if self.recipe.training.memory.release_gradients:
+        if self.recipe.training.memory.release_gradients and not self._waits_for_copies():
             late = sum(part.held_elements for part in self.parts if self._is_late(part))
             return (late + max(part.held_elements for part in self.parts)) * self.width
         if self.whole_gradients:
             return self.local * self.width
-        return 0 if self.on_host("offload_parameters") else self.held * self.width
+        if self.on_host("offload_parameters"):
+            return self.held * self.sum_width if self._waits_for_copies() else 0
+        return self.held * self.width
+
+    def _waits_for_copies(self) -> bool:
+        """Whether FSDP holds what it has summed over shards until backward ends, to sum it over copies."""
+        return self.by_fsdp and self.layout.replicate_size > 1
 
     def _is_late(self, part: Part) -> bool:
         """Whether ranks sum the gradient when backward is over, or the pipeline has put it off."""
@@ -239,17 +258,19 @@ class _Account:
     def kept(self) -> int:
         """Most that all passes in flight keep for backward."""
         if self.on_host("offload_activations"):  # the layer that computes, the one that comes, what is outside
-            return sum(one.outside_blocks for one in self.stages.values()) + 2 * max(
-                one.largest_block for one in self.stages.values()
-            )
-        return self._most({stage: _forward(one) for stage, one in self.stages.items()})
+            there = sum(one.outside_blocks for one in self.stages.values())
+            there += 2 * max(one.largest_block for one in self.stages.values())
+            # Results that recomputation keeps are not what autograd saves: they stay.
+            results = {stage: one.results for stage, one in self.stages.items()}
+            return there + self.most_at_once(results, by_loss=False)
+        return self.most_at_once({stage: _forward(one) for stage, one in self.stages.items()})
 
     def casts(self) -> int:
         """16-bit copies of the blocks' matrices, which autograd keeps until backward has passed them."""
         of_stage, again = self.casts_of_stages()
         if self.puts_off:  # only while a product is computed
             return max(of_stage.values(), default=0)
-        kept = self._most({stage: of_stage.get(stage, 0) for stage in self.stages}, by_loss=False)
+        kept = self.most_at_once({stage: of_stage.get(stage, 0) for stage in self.stages}, by_loss=False)
         return kept + again
 
     def casts_of_stages(self) -> tuple[dict[int, int], int]:
@@ -267,7 +288,7 @@ class _Account:
                     of_stage[part.stage] += 2 * part.local_elements
         return dict(of_stage), max(again.values(), default=0)
 
-    def _most(self, of_stage: Mapping[int, int], by_loss: bool = True) -> int:
+    def most_at_once(self, of_stage: Mapping[int, int], by_loss: bool = True) -> int:
         if self.layout.pp == 1:
             return sum(of_stage.values())
         # What the loss of one pass keeps is in `head` and `loss_transient`.
@@ -329,13 +350,18 @@ class _Account:
         if self.layout.zero_stage == 3:
             # The root stays gathered; of the blocks one computes while the next arrives. In backward their
             # gradients are whole until they are summed.
-            return (root + 3 * largest) * self.width
+            whole = root + 3 * largest
+            if self.layout.shard_size == 1 and summing:  # what is summed, its sum, and a divided copy
+                whole = max(whole, 4 * root)
+            return whole * self.width
         return (root + sum(blocks.values())) * self.width + 2 * largest * self.sum_width * summing
 
     def summed(self) -> int:
         """Buckets of gradients that are summed over copies in another type; in their own, gradients lie in them."""
         if self.sum_width == self.width:
             return 0
+        if self._waits_for_copies():
+            return 0 if self.on_host("offload_parameters") else self.sum_width * self.held
         return self.sum_width * sum(part.local_elements for part in self.parts if self._copies(part) > 1)
 
     def updating(self) -> int:
@@ -345,7 +371,7 @@ class _Account:
         # pure_bf16 keeps the weights from before the update, to count those that did not move.
         before = self.held * self.width if self.recipe.training.precision == "pure_bf16" else 0
         match self.recipe.training.optimizer:
-            case Lion():
+            case Lion() if not self.on_host("offload_optimizer"):
                 return before + self.held * self.width
             case Adafactor():
                 return before + 2 * 4 * max(part.held_elements for part in self.parts)

@@ -13,7 +13,7 @@ from stoker.layout import Layout
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning.explanation import as_text, reasons_of, remedy_of, warnings_of
 from stoker.planning.machine import Hardware, Machine
-from stoker.planning.memory import MemoryBytes, pass_of, peak_memory
+from stoker.planning.memory import MemoryBytes, host_bytes_of_rank, pass_of, peak_memory
 from stoker.planning.parts import parts_of_rank, ranks_that_differ
 from stoker.planning.remedies import Remedy, remedies
 from stoker.planning.time import (
@@ -166,7 +166,10 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
             _memory(_without_recompute(recipe), vocabulary_size, stage.first_step, machine),
             step_seconds.recompute,
         ),
-        warnings=warnings_of(recipe, machine, needed, fitting),
+        warnings=(
+            *warnings_of(recipe, machine, needed, fitting),
+            *_missing_on_host(recipe, vocabulary_size, machine),
+        ),
     )
 
 
@@ -181,12 +184,33 @@ def require_fits(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> No
     if needed <= limit:
         needed = needed_bytes(recipe, vocabulary_size, hardware)
         if needed <= limit:
+            if missing := list(_missing_on_host(recipe, vocabulary_size, hardware)):
+                raise BadInput(f"this run would not fit: {missing[0]}")
             return
         remedy = remedy_of(what_fits(recipe, vocabulary_size, hardware))
     raise BadInput(
         f"this run would not fit: it needs {needed / _GIB:,.1f} GiB, but {hardware.name} has "
         f"{hardware.available_bytes / _GIB:,.1f} GiB free. {remedy}"
     )
+
+
+def _missing_on_host(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> Iterator[str]:
+    needed = host_bytes(recipe, vocabulary_size, hardware)
+    if needed > hardware.host_available_bytes * _MARGIN:
+        yield (
+            f"what it offloads needs {needed / _GIB:,.1f} GiB of host memory, but "
+            f"{hardware.host_available_bytes / _GIB:,.1f} GiB are free; offload less, or use more machines"
+        )
+
+
+def host_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
+    """What the ranks of one machine with accelerators need together of its own memory, for what they offload."""
+    if hardware.device == "cpu":
+        return 0
+    micro_batch_size = max(recipe.micro_batch_size_at(stage.first_step) for stage in _stages(recipe))
+    ranks = ranks_that_differ(recipe)
+    most = max(host_bytes_of_rank(recipe, vocabulary_size, micro_batch_size, rank) for rank in ranks)
+    return most * min(hardware.devices, recipe.layout.world_size)
 
 
 def _least_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
@@ -200,7 +224,8 @@ def _least_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> in
     if hardware.device == "cuda" and recipe.training.memory.offload_parameters:
         return 0
     width = 2 if recipe.training.precision == "pure_bf16" else 4
-    return 2 * width * parameters * hardware.ranks_here(ranks) // ranks
+    each = 1 if recipe.training.memory.release_gradients else 2
+    return each * width * parameters * hardware.ranks_here(ranks) // ranks
 
 
 def needed_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
@@ -211,10 +236,16 @@ def needed_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> in
 
 def what_fits(recipe: Recipe, vocabulary_size: int, machine: Hardware, beyond: float = 1.0) -> list[Remedy]:
     """The cheapest changes with which `recipe` fits, where runs need `beyond` times what is predicted."""
+
+    def needed(changed: Recipe) -> float:
+        if host_bytes(changed, vocabulary_size, machine) > machine.host_available_bytes:
+            return math.inf
+        return beyond * needed_bytes(changed, vocabulary_size, machine)
+
     return remedies(
         recipe,
         vocabulary_size,
-        lambda changed: beyond * needed_bytes(changed, vocabulary_size, machine),
+        needed,
         machine.available_bytes,
         machine.accelerator,
         machine.device == "cuda",

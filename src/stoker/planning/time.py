@@ -31,6 +31,8 @@ from stoker.recipe.stages import stage_layers, stage_to_rank
 
 _HOST_LINK = 25e9
 """Bytes a second between accelerator and host where nothing is published: PCIe 4.0 with 16 lanes, as reached."""
+_HOST_MEMORY = 200e9
+"""Bytes a second of the memory of a machine with accelerators, shared by its ranks: 8 channels of DDR4."""
 _LOOPBACK_COPIES = 5
 """How often a byte is copied on its way between two processes of one machine (gloo over the loopback)."""
 
@@ -177,8 +179,10 @@ def update_seconds(recipe: Recipe, parts: Sequence[Part], machine: Machine) -> f
                 moved += 7 * elements * width
     if recipe.training.precision == "pure_bf16":
         moved += 4 * held * width  # weights from before the update, to count those that did not move
-    ranks_here = machine.ranks_here(recipe.layout.world_size)
+    ranks_here, memory = machine.ranks_here(recipe.layout.world_size), recipe.training.memory
     seconds = moved / machine.rates.update_bytes_per_second * _crowding(machine, ranks_here)
+    if machine.device != "cpu" and (memory.offload_optimizer or memory.offload_parameters):
+        seconds = moved * min(machine.devices, recipe.layout.world_size) / _HOST_MEMORY
     return seconds + flops / machine.rates.matmul_flops_per_second
 
 
@@ -229,8 +233,11 @@ def offload_seconds(
     if memory.offload_activations:
         kept = sum(kept_by_forward(recipe, vocabulary_size, size, machine.device, rank).values())
         passes += kept * (2 if on_device else 1)  # on a processor what is copied is there
-    if memory.offload_parameters:
-        passes += 3 * held  # weights for forward and backward, and gradients
+    waited = 0
+    if memory.offload_parameters:  # weights for forward and backward, and gradients
+        alone = recipe.layout.shard_size == 1  # then FSDP fetches weights when they are needed, not before
+        passes += held if alone and on_device else 3 * held
+        waited = 2 * held if alone else 0
     if not on_device:
         rate = machine.rates.copy_bytes_per_second / _crowding(
             machine, machine.ranks_here(recipe.layout.world_size)
@@ -239,7 +246,7 @@ def offload_seconds(
     published = machine.accelerator.host_gbps if machine.accelerator else None
     link = published * 1e9 if published else _HOST_LINK
     update = 2 * held / link if memory.offload_optimizer else 0.0  # gradients go, weights come
-    return max(0.0, passes * accumulation / link - compute) + update
+    return max(0.0, passes * accumulation / link - compute) + waited * accumulation / link + update
 
 
 def _weight_gradient_bytes(config: Model, pass_: MicroBatch) -> int:

@@ -155,11 +155,10 @@ class TrainingStep:
         if self.recipe.training.precision != "pure_bf16":
             self.optimizer.step()
             return None
-        before = [one.parameter.detach().clone() for one in self.model.held]
+        held = [one for one in self.model.held if one.is_parameter]
+        before = [one.parameter.detach().clone() for one in held]
         self.optimizer.step()
-        unmoved, everything = self.model.world.sum(
-            dead_updates(before, self.model.held).to(self.model.world.device)
-        )
+        unmoved, everything = self.model.world.sum(dead_updates(before, held).to(self.model.world.device))
         return float(unmoved / everything)
 
 

@@ -37,7 +37,7 @@ class Lanes:
         group = world.along("pp")
         assert group is not None, "a pipeline of one rank has nobody to send to"
         self._group, self._groups = group, dict[Colour, dist.ProcessGroup]()
-        if dist.get_backend(group) == dist.Backend.NCCL:
+        if world.device.type == "cuda":
             self._groups = groups_by_colour(world, stage_to_rank)
         self._sends: dict[Lane, deque[tuple[dist.Work, Tensor]]] = {}
         if self._groups:

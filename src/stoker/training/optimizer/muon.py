@@ -59,7 +59,8 @@ class MuonOptimizer(Optimizer):
         direction = orthogonalise(gathered(ahead, held, within), self._settings.newton_schulz_steps)
         rows, columns = held.shape[-2:]
         direction.mul_(math.sqrt(max(1.0, rows / columns)))
-        descend(local(parameter), own_part(direction, held, within), group["lr"], group["weight_decay"])
+        own = own_part(direction, held, within).to(local(parameter).device)  # which may be the host
+        descend(local(parameter), own, group["lr"], group["weight_decay"])
 
 
 def orthogonalise(matrix: Tensor, steps: int) -> Tensor:
