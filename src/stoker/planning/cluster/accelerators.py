@@ -38,6 +38,8 @@ class Accelerator(BaseModel):
     """To the other accelerators of its link domain (NVLink, xGMI, ICI), 10^9 bytes a second."""
     link_domain: int | None = Field(default=None, ge=1)
     """Accelerators that reach each other by these links; by default those of a node."""
+    neighbours: int | None = Field(default=None, ge=1)
+    """Accelerators that its links are divided among where they join pairs; None: a switch or a torus."""
     nic_gbps: float | None = Field(default=None, gt=0)
     """Share of one accelerator in its node's network, 10^9 bytes a second; 400 Gb/s are 50."""
     host_gbps: float | None = Field(default=None, gt=0)
@@ -47,6 +49,11 @@ class Accelerator(BaseModel):
     """The most that matrix products of any shape were found to reach (ml-engineering's MAMF), bf16."""
     source: str = ""
     notes: str | None = None
+
+    @property
+    def links_leave_the_node(self) -> bool:
+        """Whether its links join more than a node: a rack (NVL72) or a torus of hosts (TPU)."""
+        return self.link_domain is not None and self.link_domain > (self.per_node or 8)
 
     def peak_flops_per_second(self, precision: str) -> float | None:
         """The published peak for the type that `precision` computes in; None where there is none."""
@@ -85,8 +92,11 @@ def accelerator_named(name: str) -> Accelerator:
     exact = [entry for entry, words in known if _words(entry.name) == wanted]
     found = exact or [entry for entry, words in known if wanted and wanted <= words]
     if not found:
-        # A word more than the table knows, such as a form factor or a power limit, does no harm.
-        found = [entry for entry, _ in known if _model(entry.name) in wanted and _memory_agrees(entry, wanted)]
+        # A word more than the table knows, such as a power limit, does no harm; a form factor picks among several.
+        alike = [(entry, words) for entry, words in known if _model(entry.name) in wanted]
+        agreeing = [(entry, words) for entry, words in alike if _memory_agrees(entry, wanted, len(alike) == 1)]
+        shared = [(len(words & wanted & _FORMS), len(words & wanted)) for _, words in agreeing]
+        found = [entry for (entry, _), most in zip(agreeing, shared, strict=True) if most == max(shared)]
     if not found:
         names = ", ".join(entry.name for entry in _table())
         raise BadInput(
@@ -95,21 +105,42 @@ def accelerator_named(name: str) -> Accelerator:
     return max(found, key=_preferred)
 
 
-_PREFERRED = ("A100-SXM-80GB", "V100-SXM2-16GB", "H100-SXM-80GB", "A800-SXM-80GB", "TPU v5p")
+_PREFERRED = ("A100-SXM-80GB", "V100-SXM2-16GB", "V100-SXM3-32GB", "H100-SXM-80GB", "A800-SXM-80GB", "TPU v5p")
 
 
 def _preferred(entry: Accelerator) -> int:
     return entry.name in _PREFERRED
 
 
-_NOISE = {"nvidia", "amd", "instinct", "google", "gpu", "tesla", "geforce", "cloud", "intel", "habana"}
+_NOISE = {"nvidia", "amd", "instinct", "google", "gpu", "gpus", "tesla", "geforce", "cloud", "intel", "habana"}
+_SPELLINGS = (
+    (r"^\d+ ?[x×] ?(?=[a-z])|(?<=[\db]) ?[x×] ?\d+$", ""),  # 8xA100, H100x8
+    (r"\bsxm(\d)", r"sxm sxm\1"),
+    (r"(?<![a-z\d])(\d+) ?g(?:i?b)?\b", r"\1gb"),
+    (r"\bhl-?2\d\d\w?\b", "gaudi2"),
+    (r"\bhl-?3\d\d\w?\b", "gaudi3"),
+    (r"gaudi[ -]?(\d)", r"gaudi\1"),
+    (r"\brtx[ -]?(\w?\d{4})", r"rtx \1"),
+    (r"\bmi-?(\d{3}\w?)", r"mi\1"),
+    (r"(?:huawei )?ascend[ -]?910[ -]?([abc]?)", lambda found: f"ascend 910{found[1].strip('a')}"),
+    (r"trillium", "tpu v6e"),
+    (r"ironwood", "tpu v7x"),
+    (r"\bv5[ -]?lite(?:pod)?", "v5e"),
+    (
+        r"\b(?:tpu[ -]?v?|v)([4-7][epx]?)(?=$|[ -])",
+        lambda found: f"tpu v{found[1]}{_GENERATIONS.get(found[1], '')}",
+    ),
+)
+_GENERATIONS = {"5": "p", "6": "e", "7": "x"}
+"""The letter that people leave out."""
+_FORMS = {"sxm", "pcie", "nvl"}
 
 
 def _words(name: str) -> frozenset[str]:
-    lowered = re.sub(r"sxm\d", "sxm", name.casefold())
-    lowered = re.sub(r"(\d+) ?gi?b\b", r"\1gb", lowered)
-    lowered = re.sub(r"tpu[ -]?v?(\d\w*)", r"tpu v\1", lowered)
-    return frozenset(word for word in re.split(r"[^a-z0-9]+", lowered) if word) - _NOISE
+    lowered = name.casefold().strip()
+    for pattern, spelling in _SPELLINGS:
+        lowered = re.sub(pattern, spelling, lowered)
+    return frozenset(word for word in re.split(r"[^a-z0-9.]+", lowered) if word) - _NOISE
 
 
 def _model(name: str) -> str:
@@ -118,6 +149,10 @@ def _model(name: str) -> str:
     return parts[-1] if len(parts) > 1 else parts[0].split("-")[0]
 
 
-def _memory_agrees(entry: Accelerator, wanted: frozenset[str]) -> bool:
+def _memory_agrees(entry: Accelerator, wanted: frozenset[str], only: bool) -> bool:
+    """To 4 GB; to 8% where `only` one product has the name, for makers and drivers count differently."""
     given = [int(word[:-2]) for word in wanted if re.fullmatch(r"\d+gb", word)]
-    return not given or entry.memory_gb is None or any(abs(size - entry.memory_gb) <= 4 for size in given)
+    if not given or entry.memory_gb is None:
+        return True
+    allowed = max(4.0, 0.08 * entry.memory_gb if only else 0.0)
+    return any(abs(size - entry.memory_gb) <= allowed for size in given)

@@ -50,10 +50,12 @@ class Cluster(BaseModel):
         filled["accelerator"] = accelerator
         if isinstance(accelerator, Accelerator):
             filled.setdefault("accelerators_per_node", accelerator.per_node or _USUAL_PER_NODE)
-            filled.setdefault("link_domain", accelerator.link_domain or filled["accelerators_per_node"])
             filled.setdefault("nic_gbps", accelerator.nic_gbps or 25.0)
             per_node = filled["accelerators_per_node"]
+            filled.setdefault("link_domain", accelerator.link_domain or per_node)
             if isinstance(per_node, int):
+                if "link_domain" not in given and not accelerator.links_leave_the_node:
+                    filled["link_domain"] = max(1, min(filled["link_domain"], per_node))
                 filled.setdefault("host_memory_gb", _USUAL_HOST_GB * max(1, per_node))
         return filled
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import statistics
 from collections import Counter, defaultdict
@@ -45,9 +46,9 @@ class Judged:
         stated = self.measurement.step_seconds
         if stated is not None or self.case is None:
             return stated
-        rate = self.measurement.fields.get("tokens_per_s_per_gpu") or None
+        rate = self.measurement.tokens_per_second_per_accelerator
         workload = self.case.workload
-        return workload.tokens / (float(rate) * workload.parallelism.world_size) if rate else None
+        return workload.tokens / (rate * workload.parallelism.world_size) if rate else None
 
     @property
     def measured_seconds_per_sequence(self) -> float:
@@ -69,7 +70,8 @@ class Judged:
         if self.prediction is None or self.case is None:
             return None
         memory = self.prediction.memory
-        return (memory.allocated if self.case.allocated_memory else memory.total) / _GIB
+        seen = {"allocated": memory.allocated, "reserved": memory.reserved, "device": memory.total}
+        return seen[self.case.memory_of] / _GIB
 
     @property
     def memory_error(self) -> float | None:
@@ -170,13 +172,24 @@ def judge(measurements: Iterable[Measurement], parameters: Parameters | None = N
     found = []
     for measurement in measurements:
         try:
-            case = case_of(measurement.fields)
+            found.append(_judge(measurement, parameters))
         except CannotBeModelled as problem:
             found.append(Judged(measurement, None, None, str(problem)))
-            continue
-        prediction = predict(case.workload, case.cluster, case.software, parameters)
-        found.append(Judged(measurement, case, prediction))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # One row that nobody foresaw must not cost the others their judgement.
+            reason = f"cannot be worked out ({type(error).__name__}: {str(error).splitlines()[0][:80]})"
+            found.append(Judged(measurement, None, None, reason))
     return found
+
+
+def _judge(measurement: Measurement, parameters: Parameters | None) -> Judged:
+    case = case_of(measurement.fields)
+    if measurement.problem:
+        raise CannotBeModelled(measurement.problem)
+    prediction = predict(case.workload, case.cluster, case.software, parameters)
+    if not 0 < prediction.seconds.total < math.inf:
+        raise CannotBeModelled(f"{prediction.seconds.total} seconds come out")
+    return Judged(measurement, case, prediction)
 
 
 def evaluate(measurements: Sequence[Measurement], leave_one_out: bool, progress: Progress) -> Evaluation:

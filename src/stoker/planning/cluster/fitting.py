@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.planning.cluster.parameters import Described, Parameters, parameter_table, shipped_parameters
+from stoker.planning.cluster.parameters import (
+    SAME_PRODUCTS,
+    Described,
+    Parameters,
+    parameter_table,
+    shipped_parameters,
+)
 from stoker.planning.cluster.rows import Case
+from stoker.planning.cluster.software import UNKNOWN
 from stoker.planning.cluster.step import step_seconds
 
 if TYPE_CHECKING:
@@ -151,9 +158,11 @@ def _matters(name: str, case: Case) -> bool:
     p = case.workload.parallelism
     kind, _, of = name.partition(".")
     if kind == "framework":
-        return of.split(".")[0] == case.software.name
+        # An unknown framework's numbers are others' mean.
+        return case.software.name in (of.split(".")[0], UNKNOWN.name)
     if of:
-        return of in (case.cluster.accelerator.architecture, "other")
+        architecture = case.cluster.accelerator.architecture
+        return of in (architecture, SAME_PRODUCTS.get(architecture), "other")
     if name.startswith("tp_"):
         return p.tp > 1
     if name.startswith("cp_"):

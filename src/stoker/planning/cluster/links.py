@@ -19,8 +19,8 @@ class Links:
     link_latency: float
     network_latency: float
     per_node: int
-    mesh: bool
-    """Whether links join pairs (a hybrid cube mesh) instead of a switch: few ranks then have few of the links."""
+    neighbours: int
+    """That links are divided among where they join pairs instead of a switch: few ranks then have few of them."""
 
     @classmethod
     def of(cls, cluster: Cluster, values: Parameters) -> Links:
@@ -32,8 +32,12 @@ class Links:
             link_latency=values["link_latency"],
             network_latency=values["network_latency"],
             per_node=cluster.accelerators_per_node,
-            mesh=cluster.accelerator.name == "V100-SXM2-16GB",
+            neighbours=cluster.accelerator.neighbours or 1,
         )
+
+    def _among(self, ranks: int) -> float:
+        """Bandwidth of one of so many ranks of a domain to the others."""
+        return self.link * min(1.0, (ranks - 1) / self.neighbours)
 
     def within(self, size: int, stride: int) -> int:
         """How many of a group's `size` ranks, `stride` apart, share a link domain."""
@@ -50,9 +54,8 @@ class Links:
         here = self.within(size, stride)
         moved = amount * (size - 1) / size
         if here >= size:
-            link = self.link * min(1.0, (size - 1) / 3) if self.mesh else self.link
-            return moved / link + self.link_latency * (1 + math.log2(size) / 3)
-        bandwidth = min(self.link, here * self.network) if here > 1 else self.network
+            return moved / self._among(size) + self.link_latency * (1 + math.log2(size) / 3)
+        bandwidth = min(self._among(here), here * self.network) if here > 1 else self.network
         domains = size / here
         return (
             moved / bandwidth + self.link_latency + self.network_latency * math.log2(domains) + self.network_latency
@@ -68,12 +71,12 @@ class Links:
         here = self.within(size, stride)
         domains = size / here
         copies = domains * (1 - (1 - 1 / domains) ** chosen) / chosen
-        inside = amount * (here - 1) / size / self.link
+        inside = amount * (here - 1) / size / self._among(here) if here > 1 else 0.0
         outside = amount * (size - here) / size / self.network * copies
         return max(inside, outside) + self.link_latency + (self.network_latency if here < size else 0.0)
 
     def hop(self, stride: int, amount: float) -> float:
         """Seconds to send `amount` bytes to the rank `stride` further."""
         if stride < self.domain:
-            return amount / self.link + self.link_latency
+            return amount / self._among(2) + self.link_latency
         return amount / self.network + self.network_latency

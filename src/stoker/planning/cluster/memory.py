@@ -26,6 +26,8 @@ class MemoryBytes:
     """Activations of one micro-batch that rest in the host's memory."""
     optimizer_elements: float = 0.0
     """Parameters that this rank updates."""
+    fragmentation: float = 0.0
+    """Bytes of `framework` that the allocator holds and cannot give out."""
     host: float = 0.0
     """Bytes that rest in the host's memory, of all that this rank holds."""
 
@@ -33,6 +35,11 @@ class MemoryBytes:
     def allocated(self) -> float:
         """What the framework's own allocator says was used at most."""
         return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
+
+    @property
+    def reserved(self) -> float:
+        """What the framework's own allocator held at most."""
+        return self.allocated + self.fragmentation
 
     @property
     def total(self) -> float:
@@ -140,11 +147,21 @@ def memory_bytes(workload: Workload, sizes: StageSizes, values: Parameters) -> M
     allocated = parameters + gradients + optimizer + activations + buffers
     communicators = sum(size > 1 for size in (p.tp, p.pp, p.cp, p.ep, p.dp))
     framework = values["context_bytes"] + values["communicator_bytes"] * communicators
-    framework += values["fragmentation"] * allocated
+    fragmentation = values["fragmentation"] * allocated
+    framework += fragmentation
     host = (held(3) * workload.kept_parameter_bytes + held(2) * workload.gradient_bytes) * away
     host += held(1) * workload.optimizer_bytes * workload.offload.optimizer + flying * whole * resting
     return MemoryBytes(
-        parameters, gradients, optimizer, activations, buffers, framework, whole * resting, held(1), host
+        parameters,
+        gradients,
+        optimizer,
+        activations,
+        buffers,
+        framework,
+        offloaded=whole * resting,
+        optimizer_elements=held(1),
+        fragmentation=fragmentation,
+        host=host,
     )
 
 

@@ -65,6 +65,10 @@ _PROCESSORS = {
     "cdna4": 256,
     "ada": 128,
 }
+TPUS = ("tpu", "tpu_v6")
+"""Generations with few large matrix units: there is no last wave of tiles."""
+SAME_PRODUCTS = {"blackwell_ultra": "blackwell"}
+"""Generations whose 16-bit units are another's: Blackwell Ultra adds to the 4-bit ones and to attention's."""
 _USUAL_CEILING = 0.8
 """Measured ceiling over published peak, where nobody measured: about that of H100 (0.80) and B200 (0.78)."""
 
@@ -129,7 +133,9 @@ def _worked_out(accelerator: Accelerator, precision: str, software: Software, va
     peak = (accelerator.bf16_tflops or accelerator.fp16_tflops or 0.0) * 1e12
     architecture = accelerator.architecture
     speed, host = software.speed(values), software.host(values)
-    share = values.get(f"matmul_efficiency.{architecture}")
+    if architecture in TPUS:  # XLA issues a whole step as one program, and no framework's kernels
+        speed, host = 1.0, values["host_graphed"]
+    share = values.get(f"matmul_efficiency.{SAME_PRODUCTS.get(architecture, architecture)}")
     if share is None:
         ceiling = (accelerator.measured_matmul_tflops or 0.0) * 1e12 / peak or _USUAL_CEILING
         share = values["matmul_efficiency.other"] * ceiling
@@ -141,23 +147,23 @@ def _worked_out(accelerator: Accelerator, precision: str, software: Software, va
     elif precision == "fp4" and accelerator.fp4_tflops:
         relative = values.get(f"fp4_efficiency.{architecture}", share * 0.6)
         narrow = accelerator.fp4_tflops * 1e12 * relative * speed
-    elif precision == "fp32":
-        wide = narrow = peak * share * speed / 8
+    elif precision in ("fp32", "tf32"):
+        slower = 2 if precision == "tf32" else 8 if architecture == "volta" else 16
+        peak /= slower
+        wide = narrow = wide / slower
     byte = 1 / ((accelerator.memory_gbps or 1.0) * 1e9 * values["memory_efficiency"])
     fused = values.get(f"attention_efficiency.{architecture}", share * 0.7)
     return Rates(
         matmul=1 / narrow,
         wide_matmul=1 / wide,
-        operand_bytes={"fp32": 4.0, "fp8": 1.0, "fp4": 0.56}.get(precision, 2.0),
+        operand_bytes={"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "fp4": 0.56}.get(precision, 2.0),
         cast=values["cast_bytes"] * byte if narrow is not wide and precision in ("fp8", "fp4") else 0.0,
-        wave=values["wave_waste"],
+        wave=0.0 if architecture in TPUS else values["wave_waste"],
         processors=_PROCESSORS.get(architecture, 128),
         fill=values["pipeline_fill"],
         misalignment=values["misalignment"],
         attention=1 / (peak * fused * speed),
-        flash2=values.get(f"flash2_slowdown.{architecture}", values["flash2_slowdown.blackwell"])
-        if architecture not in ("volta", "ampere", "ada", "tpu")
-        else 1.0,
+        flash2=values.get(f"flash2_slowdown.{SAME_PRODUCTS.get(architecture, architecture)}", 1.0),
         small_heads=values["small_heads"],
         unaligned_heads=values["unaligned_heads"],
         attention_length=values["attention_length"],

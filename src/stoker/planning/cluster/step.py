@@ -125,10 +125,10 @@ def _passes(
             host += rates.host_expert * a.experts.count / workload.parallelism.ep
         if workload.cuda_graphs:
             host *= values["host_graphed"]
-        again, again_tp = _recomputed(workload, layer, tp)
+        again, again_sent = _recomputed(workload, layer, tp, cp, ep)
         layer.pointwise_backward += weights
         gpu_forward = layer.forward + (tp + cp + ep) / 2
-        gpu_backward = layer.backward + again + again_tp + (tp + cp + ep) / 2
+        gpu_backward = layer.backward + again + again_sent + (tp + cp + ep) / 2
         waits_forward = _combined(gpu_forward, host / 3) - gpu_forward
         share = 2 / 3 + (workload.recompute.layers / 3)
         waits_backward = _combined(gpu_backward, host * share) - gpu_backward
@@ -139,14 +139,14 @@ def _passes(
         seconds.tp += count * tp
         seconds.cp += count * cp
         seconds.ep += count * ep
-        seconds.recompute += count * (again + again_tp)
+        seconds.recompute += count * (again + again_sent)
         forward += count * (gpu_forward + waits_forward)
         backward += count * (gpu_backward + waits_backward)
     return _Pass(seconds, forward, backward)
 
 
-def _recomputed(workload: Workload, layer: LayerSeconds, tp: float) -> tuple[float, float]:
-    """Seconds of computation and of tensor-parallel traffic that backward repeats, a layer."""
+def _recomputed(workload: Workload, layer: LayerSeconds, tp: float, cp: float, ep: float) -> tuple[float, float]:
+    """Seconds of computation and of traffic that backward repeats, a layer."""
     recompute = workload.recompute
     part = 0.0
     for operation in recompute.operations:
@@ -164,7 +164,8 @@ def _recomputed(workload: Workload, layer: LayerSeconds, tp: float) -> tuple[flo
             case "pointwise":
                 part += layer.pointwise_forward
     whole = recompute.layers
-    return whole * layer.forward + (1 - whole) * part, whole * tp / 2
+    # Of a ring of keys and values one pass in three is forward; of all other traffic half is.
+    return whole * layer.forward + (1 - whole) * part, whole * (tp / 2 + cp / 3 + ep / 2)
 
 
 def _tensor_parallel(
@@ -213,6 +214,42 @@ def _head(workload: Workload, rates: Rates) -> float:
     return passes * ((forward + backward) * rates.wide_matmul + tokens * a.vocabulary_size / p.tp * rates.loss)
 
 
+@dataclass(slots=True)
+class _Replicas:
+    """Who holds the same parameters: shards of one copy, and copies."""
+
+    workload: Workload
+    links: Links
+    sizes: StageSizes
+
+    def _rings(self) -> list[tuple[float, int, int, int]]:
+        """Parameters, shards, copies and stride, of what all ranks share and of experts."""
+        p = self.workload.parallelism
+        shards = p.dp_shard * p.cp if p.zero_stage else p.dp * p.cp
+        shared = self.sizes.dense_parameters + self.sizes.embedding_parameters
+        found = [(shared, shards, p.dp * p.cp // shards, p.tp)]
+        if self.sizes.expert_parameters:
+            stride = p.ep * p.expert_tp
+            ranks = max(1, p.world_size // p.pp // stride)
+            own = min(ranks, max(1, shards * p.tp // stride)) if p.zero_stage else ranks
+            found.append((self.sizes.expert_parameters, own, max(1, ranks // own), stride))
+        return found
+
+    def gathered(self, parameter_bytes: float) -> float:
+        """Seconds to gather or scatter the shards of one copy."""
+        return sum(
+            self.links.ring(shards, stride, held * parameter_bytes) for held, shards, _, stride in self._rings()
+        )
+
+    def summed(self, parameter_bytes: float) -> float:
+        """Seconds to sum over shards and, what each then holds, over copies."""
+        copied = sum(
+            2 * self.links.ring(copies, stride * shards, held / shards * parameter_bytes)
+            for held, shards, copies, stride in self._rings()
+        )
+        return self.gathered(parameter_bytes) + copied
+
+
 def _data_parallel(
     workload: Workload,
     links: Links,
@@ -223,41 +260,22 @@ def _data_parallel(
     busy: float,
 ) -> float:
     p = workload.parallelism
-    ranks = p.dp * p.cp
-    if ranks == 1:
+    if p.dp * p.cp == 1:
         return 0.0
-    stride = p.tp
-    held = sizes.dense_parameters + sizes.embedding_parameters
-    overlap = values["dp_overlap"]
-
-    def both(parameter_bytes: float) -> float:
-        whole = links.ring(ranks, stride, held * parameter_bytes)
-        if sizes.expert_parameters:
-            copies = max(1, p.world_size // p.pp // p.ep // p.expert_tp)
-            whole += links.ring(copies, p.ep * p.expert_tp, sizes.expert_parameters * parameter_bytes)
-        return whole
-
-    gradients = both(workload.gradient_bytes)
-    gathers = both(workload.parameter_bytes)
-    if p.zero_stage == 3:
-        count = workload.micro_batches
-        each = 2 * gathers + gradients
-        if p.dp_replicate > 1:
-            shards = p.dp_shard * p.cp
-            each = 2 * links.ring(shards, stride, held * workload.parameter_bytes)
-            each += links.ring(shards, stride, held * workload.gradient_bytes)
-            each += 2 * links.ring(p.dp_replicate, stride * shards, held / shards * workload.gradient_bytes)
-        whole = each * count
-        overlap = values["fsdp_overlap"]
-        return (1 - overlap) * whole + max(0.0, overlap * whole - busy)
-    if p.zero_stage == 2:  # only a shard is kept, so every micro-batch's gradients are summed
-        gradients, backward = gradients * workload.micro_batches, busy
-    total = gradients + (gathers if p.zero_stage else gradients)
-    if software.broadcasts_shards and p.zero_stage and p.dp_shard * p.tp > links.domain:
-        total += p.dp_shard * values["broadcast_latency"]
-    if not software.overlaps_gradients:
-        return total
-    return (1 - overlap) * total + max(0.0, overlap * total - backward)
+    replicas, count = _Replicas(workload, links, sizes), workload.micro_batches
+    gradients, gathers = replicas.summed(workload.gradient_bytes), replicas.gathered(workload.parameter_bytes)
+    if p.zero_stage >= 2:
+        # Only a shard of the gradients is kept, so every micro-batch's are summed, while others are computed.
+        whole = count * gradients + (2 * count if p.zero_stage == 3 else 1) * gathers
+        overlap, hidden_behind = values["fsdp_overlap"], busy
+    else:
+        whole = gradients + (gathers if p.zero_stage else gradients)
+        if software.broadcasts_shards and p.zero_stage and p.dp_shard * p.tp > links.domain:
+            whole += p.dp_shard * values["broadcast_latency"]
+        if not software.overlaps_gradients:
+            return whole
+        overlap, hidden_behind = values["dp_overlap"], backward
+    return (1 - overlap) * whole + max(0.0, overlap * whole - hidden_behind)
 
 
 def _optimizer(workload: Workload, rates: Rates, sizes: StageSizes) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 PipelineName = Literal["gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zb_h2", "zbv", "dualpipe_v"]
-Precision = Literal["fp32", "bf16", "fp16", "fp8", "fp4"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 Operation = Literal[
     "attention_projections", "attention", "attention_output", "feed_forward", "experts", "pointwise"
 ]
