@@ -23,6 +23,28 @@ FIGURES = {"bf16_tflops": 500, "memory_gb": 64, "memory_gbps": 2000, "link_gbps_
         ("H100-96GB-500W (Grand Teton)", "H100-96GB-500W"),
         ("H100-PCIe", "H100-PCIe"),
         ("H200", "H200-SXM"),
+        ("H100-PCIe-80GB", "H100-PCIe"),
+        ("H100-NVL-94GB", "H100-NVL"),
+        ("H200-NVL", "H200-NVL"),
+        ("A100 80GB PCIe", "A100-PCIe-80GB"),
+        ("A100-40G", "A100-SXM-40GB"),
+        ("V100-SXM2-32GB", "V100-SXM2-32GB"),
+        ("V100-PCIe-32GB", "V100-PCIe-32GB"),
+        ("8xA100", "A100-SXM-80GB"),
+        ("H100x8", "H100-SXM-80GB"),
+        ("GH200-96GB", "GH200-96GB"),
+        ("B200-192GB", "B200-SXM"),
+        ("GB200-192GB", "GB200"),
+        ("B300-270GB", "B300-SXM"),
+        ("Gaudi 2", "Gaudi2"),
+        ("HL-225", "Gaudi2"),
+        ("RTX4090", "RTX 4090"),
+        ("RTX 3090", "RTX 3090"),
+        ("MI250X (GCD)", "MI250X"),
+        ("Trillium", "TPU v6e"),
+        ("Ironwood", "TPU v7x"),
+        ("v5litepod-256", "TPU v5e"),
+        ("TPU v5 lite", "TPU v5e"),
         ("H800", "H800-SXM"),
         ("A800-80GB", "A800-SXM-80GB"),
         ("B200", "B200-SXM"),
@@ -39,6 +61,14 @@ def test_an_accelerator_is_found_by_what_people_call_it(said: str, meant: str) -
 def test_every_accelerator_of_the_table_can_be_planned_for() -> None:
     for name in ("GB300", "B300", "MI325X", "MI355X", "Gaudi2", "L40S", "RTX 4090", "TPU v4", "TPU v6e", "TPU v7x"):
         assert cluster_of({"accelerator": name}).accelerator.source
+
+
+@pytest.mark.parametrize(
+    ("name", "per_node", "domain"),
+    [("A100", 4, 4), ("A100", 16, 8), ("V100-32GB", 8, 8), ("GH200", 4, 4), ("GH200", 1, 1), ("GB200", 4, 72)],
+)
+def test_links_end_with_the_node_unless_they_join_a_rack(name: str, per_node: int, domain: int) -> None:
+    assert cluster_of({"accelerator": name, "nodes": 2, "accelerators_per_node": per_node}).link_domain == domain
 
 
 def test_an_unknown_accelerator_is_described_by_its_four_figures() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stoker.planning.cluster import Cluster, Experts, Offload, Parallelism, Recompute, Workload, predict
 from stoker.planning.cluster.parameters import parameter_table
-from stoker.planning.cluster.software import FSDP, JAX, NEMO, UNKNOWN, Software
+from stoker.planning.cluster.software import FSDP, JAX, MEGATRON_DEEPSPEED, NEMO, UNKNOWN, Software
 from stoker.planning.cluster.workload import FULL, SELECTIVE
 from tests.planning.cluster.cases import GPT_175B, LLAMA_8B, h100, with_architecture, workload
 
@@ -143,6 +143,52 @@ def test_graphs_spare_the_host() -> None:
     one = workload(sequence_length=256, micro_batch_size=1)
     graphed = predict(replace(one, cuda_graphs=True), CLUSTER).seconds
     assert graphed.launch < 0.1 * predict(one, CLUSTER).seconds.launch
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4, 32])
+@pytest.mark.parametrize("nodes", [1, 2, 16])
+@pytest.mark.parametrize("software", [UNKNOWN, FSDP, NEMO, MEGATRON_DEEPSPEED])
+def test_gathering_parameters_once_is_never_slower_than_twice_a_micro_batch(
+    micro_batches: int, nodes: int, software: Software
+) -> None:
+    ranks = 8 * nodes
+    for replicas in (1, 2):
+        layout = Parallelism(dp_replicate=replicas, dp_shard=ranks // replicas, zero_stage=3)
+        one = workload(parallelism=layout, global_batch_size=ranks * micro_batches)
+        two = replace(one, parallelism=replace(layout, zero_stage=2))
+        cluster = Cluster.model_validate({"accelerator": "A100", "nodes": nodes})
+        assert seconds(two, cluster, software) <= seconds(one, cluster, software)
+
+
+def test_tensor_parallelism_past_the_links_of_a_node_is_slow() -> None:
+    one = workload(parallelism=Parallelism(tp=8))
+    eight, four = (
+        Cluster.model_validate({"accelerator": "A100-40GB", "nodes": 16 // each, "accelerators_per_node": each})
+        for each in (8, 4)
+    )
+    assert predict(one, four).seconds.tp > 2 * predict(one, eight).seconds.tp
+
+
+def test_two_of_eight_that_are_joined_in_pairs_have_one_link_of_seven() -> None:
+    one = workload(parallelism=Parallelism(tp=2))
+    pairs = Cluster.model_validate({"accelerator": "MI300X"})
+    switched = pairs.model_copy(update={"accelerator": pairs.accelerator.model_copy(update={"neighbours": None})})
+    assert predict(one, pairs).seconds.tp > 4 * predict(one, switched).seconds.tp
+
+
+def test_recomputing_layers_sends_rows_to_their_experts_again() -> None:
+    layout = Parallelism(ep=16, dp_shard=16, zero_stage=1)
+    one = with_architecture(workload(parallelism=layout, recompute=FULL), experts=EXPERTS)
+    alone = replace(layout, ep=1)
+    apart, together = (predict(replace(one, parallelism=each), CLUSTER).seconds for each in (layout, alone))
+    assert apart.recompute > together.recompute
+
+
+def test_experts_are_summed_over_replicas_too() -> None:
+    layout = Parallelism(dp_replicate=2, dp_shard=8, zero_stage=3)
+    one = workload(parallelism=layout)
+    many = with_architecture(one, experts=EXPERTS)
+    assert predict(many, CLUSTER).seconds.dp > 2 * predict(one, CLUSTER).seconds.dp
 
 
 def test_links_of_a_rack_carry_what_a_network_would() -> None:

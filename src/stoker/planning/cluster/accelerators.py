@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.resources import files
 
@@ -113,7 +114,9 @@ def _preferred(entry: Accelerator) -> int:
 
 
 _NOISE = {"nvidia", "amd", "instinct", "google", "gpu", "gpus", "tesla", "geforce", "cloud", "intel", "habana"}
-_SPELLINGS = (
+_GENERATIONS = {"5": "p", "6": "e", "7": "x"}
+"""The letter that people leave out."""
+_SPELLINGS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^\d+ ?[x×] ?(?=[a-z])|(?<=[\db]) ?[x×] ?\d+$", ""),  # 8xA100, H100x8
     (r"\bsxm(\d)", r"sxm sxm\1"),
     (r"(?<![a-z\d])(\d+) ?g(?:i?b)?\b", r"\1gb"),
@@ -131,8 +134,6 @@ _SPELLINGS = (
         lambda found: f"tpu v{found[1]}{_GENERATIONS.get(found[1], '')}",
     ),
 )
-_GENERATIONS = {"5": "p", "6": "e", "7": "x"}
-"""The letter that people leave out."""
 _FORMS = {"sxm", "pcie", "nvl"}
 
 

@@ -8,9 +8,7 @@ from stoker.planning.cluster import software
 from stoker.planning.cluster.software import Software
 from stoker.planning.cluster.workload import ALL_BUT_PRODUCTS, FULL, NONE, SELECTIVE, Operation, Recompute
 
-_NOTHING = re.compile(
-    r"(?:no|none|off|false|disabled?|without|w/o|never|not (?:used|enabled)|everything_saveable)\b"
-)
+_NOTHING = re.compile(r"(?:no|none|off|false|disabled?|without|w/o|not (?:used|enabled)|everything_saveable)\b")
 _NOT_SAID = re.compile(r"[?–—-]+$|(?:unknown|n/?a|not \w+|unstated|unspecified|custom|tbd|null|nan|auto|default)\b")
 
 _POLICIES: tuple[tuple[str, frozenset[Operation]], ...] = (
