@@ -106,6 +106,16 @@ def test_a_wrong_value_costs_its_own_row_alone(tmp_path: Path, column: str, valu
     assert [one.reason for one in found.judged].count("") == 39
 
 
+def test_a_row_with_utilisation_alone_is_predicted_and_counted_apart(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("step_time_s", "step_time_s_derived", "tokens_per_s_per_gpu"), "")
+    path = _table(
+        tmp_path / "table.csv", lambda row: row.update({**nothing, "tokens_per_s_per_gpu_derived": ""}), rows=5
+    )
+    found = evaluate(read_measurements(path), False, Silent())
+    assert found.unmeasured == 1
+    assert "1 rows are predicted, but have neither" in found.as_text()
+
+
 def test_a_row_of_too_few_fields_costs_itself_alone(tmp_path: Path) -> None:
     path = _table(tmp_path / "table.csv")
     lines = path.read_text().splitlines()

@@ -124,6 +124,14 @@ class Evaluation:
     reasons: dict[str, int]
     judged: tuple[Judged, ...]
 
+    @property
+    def unmeasured(self) -> int:
+        """Rows that are predicted and hold neither a step's time nor memory (conventions of MFU differ)."""
+        return sum(
+            one.prediction is not None and one.time_error is None and one.memory_error is None
+            for one in self.judged
+        )
+
     def macro(self, pick: Callable[[SourceResult], float | None]) -> float | None:
         """Mean over the sources that have the figure."""
         found = [value for value in map(pick, self.sources) if value is not None]
@@ -138,6 +146,7 @@ class Evaluation:
             "sources": [asdict(one) for one in self.sources],
             "rankings": [asdict(one) for one in self.rankings],
             "not_modelled": self.reasons,
+            "unmeasured": self.unmeasured,
         }
 
     def as_text(self) -> str:

@@ -48,6 +48,10 @@ def evaluation_text(evaluation: Evaluation) -> str:
         "mean, median and bias: step time, predicted over measured less 1; memory: mean; left out: mean of"
     )
     lines.append("step time with parameters fitted without the source.")
+    if evaluation.unmeasured:
+        lines.append(
+            f"{evaluation.unmeasured:,} rows are predicted, but have neither step time nor memory to judge by."
+        )
     if evaluation.reasons:
         lines.append("")
         lines.append("not modelled:")
