@@ -89,8 +89,8 @@ def shard(
     does, to the bit of every cast. `reduce` is the type gradients are summed in (default: their own),
     `order` the order they are summed in where that must not depend on the layout.
 
-    With `offload` parameters and gradients rest in host memory, in one shard where they are not divided, and
-    FSDP brings those of a block to the device while the block before it computes.
+    With `offload` parameters and gradients rest in host memory, in one shard where they are not divided. FSDP
+    brings those of a block to the device while the block before it computes; in one shard, when they are needed.
     """
     mesh = world.sharding_mesh(copies_apart=order is not None, also_whole=offload)
     if mesh is None:

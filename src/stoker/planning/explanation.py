@@ -8,7 +8,7 @@ from typing import Any
 from stoker.layout.validity import remarks
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning.machine import Machine
-from stoker.planning.memory import MemoryBytes, recomputation_of_rank
+from stoker.planning.memory import MemoryBytes, host_bytes_of_rank, recomputation_of_rank
 from stoker.planning.operations import DOCUMENTS_PER_SEQUENCE
 from stoker.planning.remedies import Remedy
 from stoker.plural import counted
@@ -137,6 +137,9 @@ def _of_memory(
         yield f"parameters, gradients and optimizer state rest {where}"
     if wanted.offload_optimizer:
         yield f"optimizer state rests {where}"
+    if wanted.offloads and machine.device != "cpu":
+        resting = host_bytes_of_rank(recipe, vocabulary_size, recipe.micro_batch_size_at(1), 0)
+        yield f"the first rank needs {resting / _GIB:.2f} GiB of host memory for that"
     if wanted.release_gradients:
         yield "gradients that no sum over ranks follows are used and let go of while backward goes on"
 

@@ -86,12 +86,19 @@ class Memory(Section):
     offload_activations: bool = False
     """What layers keep for backward rests in host memory, and comes back a layer ahead of its use."""
     offload_parameters: bool = False
-    """Weights rest in host memory and come to the device a block ahead of their use; gradients and optimizer state
-    stay there as well, where the processor makes the update."""
+    """Weights rest in host memory and come to the device for their block, ahead of it where they are sharded;
+    gradients and optimizer state stay there as well, where the processor makes the update."""
     offload_optimizer: bool = False
     """Optimizer state stays in host memory, where the processor makes the update; of adamw and lion."""
     release_gradients: bool = False
     """Update a weight as soon as its gradient is complete, and let go of the gradient; of adamw and lion."""
+
+    @property
+    def offloads(self) -> tuple[str, ...]:
+        """The fields that let something rest in host memory, as far as they are on."""
+        return tuple(
+            name for name in type(self).model_fields if name.startswith("offload_") and getattr(self, name)
+        )
 
     @model_validator(mode="after")
     def _says_each_thing_once(self) -> Memory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -201,12 +200,8 @@ def _said(memory: Memory) -> str:
     elif recompute.name == "operations":
         named = ", ".join(("norms and activations", *(one.replace("_", " ") for one in recompute.operations)))
         words.append(f"{named} are computed again")
-    words += [f"{name.removeprefix('offload_')} rests on the host" for name in _offloads(memory)]
+    words += [f"{name.removeprefix('offload_')} rests on the host" for name in memory.offloads]
     return " and ".join(words)
-
-
-def _offloads(memory: Memory) -> Iterator[str]:
-    return (name for name in Memory.model_fields if name.startswith("offload_") and getattr(memory, name))
 
 
 def as_dict(found: Found, improved: list[Improvement]) -> dict[str, Any]:
