@@ -74,6 +74,8 @@ def durable_file(path: Path) -> Iterator[BinaryIO]:
     What a symbolic link points to is written, the link stays. A device or a pipe is refused: a rename would
     put a file in its place.
     """
+    if not path.name:
+        raise BadInput(f"'{path}' is a folder; name a file")
     with explained_disk_errors(path):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise BadInput(f"{path} is a device or a pipe; name a regular file")

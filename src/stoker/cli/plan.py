@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, load
-from stoker.console import print_json, print_result, progress_for
+from stoker.console import print_error, print_json, print_result, progress_for
 
 _OF_A_RECIPE = "recipe"
 Fixed = Annotated[int | None, typer.Option(min=1, help="Look at layouts with this size alone.", show_default=False)]
@@ -99,10 +99,12 @@ def search(
 
     choices = Choices(tp, pp, cp, ep, given.training.micro_batch_size)
     found = find(given, given.tokenizer.vocabulary_size, read_cluster(cluster), goal, choices)
-    if timeline is not None:
-        write_text(timeline, draw_timeline(found.best))
     improved = improvements(found)
     print_json(as_dict(found, improved)) if json else print_result(as_text(found, improved, given.training.steps))
+    if timeline is not None and found.best.layout.pp == 1:
+        print_error("no picture: the best layout has no pipeline to draw")
+    elif timeline is not None:
+        write_text(timeline, draw_timeline(found.best))
 
 
 @verbs.command()

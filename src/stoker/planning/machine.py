@@ -11,7 +11,7 @@ from typing import Literal
 import psutil
 import torch
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
@@ -30,18 +30,18 @@ class Hardware(BaseModel):
     device: Literal["cpu", "cuda"]
     name: str
     """Processor's or accelerator's name."""
-    devices: int
+    devices: int = Field(ge=1)
     """Accelerators; 1 on a machine that computes on its processor, which all ranks share."""
-    cores: int
-    threads: int
+    cores: int = Field(ge=1)
+    threads: int = Field(ge=1)
     """Processor threads of one rank, with which the rates were measured."""
-    memory_bytes: int
+    memory_bytes: int = Field(ge=0)
     """Of one accelerator, or of the whole machine."""
-    available_bytes: int
+    available_bytes: int = Field(ge=0)
     """What was free of it when it was measured."""
-    host_available_bytes: int
+    host_available_bytes: int = Field(ge=0)
     """What was free of the host's memory; the same on a machine that computes on its processor."""
-    runtime_bytes: int
+    runtime_bytes: int = Field(ge=0)
     """Memory of a rank that holds no model yet (Python, libraries), where ranks share the machine's memory."""
     accelerator: Accelerator | None = None
     """None on a processor, and for an accelerator that is not in the table: then there is no published peak."""

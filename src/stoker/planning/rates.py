@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from stoker.model import Decoder, chunked_cross_entropy, initialise
@@ -38,10 +39,15 @@ _SECONDS = 1.2
 """After this much measuring nothing is repeated any more."""
 _BLOCK_SECONDS = 0.08
 """What one timed pass of a block may take on a machine that is free."""
+_SQUARE_SECONDS = 0.3
+"""What a large square product may take."""
 _MATMUL_SECONDS = 0.006
 _FEWEST_ROWS, _FEWEST_COLUMNS = 128, 2048
 """With fewer rows a product waits for the other matrix; with fewer columns a cache holds it."""
 _REPEATS = 3
+
+
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class MatmulRate(BaseModel):
@@ -49,9 +55,9 @@ class MatmulRate(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    inner: int
-    columns: int
-    flops_per_second: float
+    inner: int = Field(gt=0)
+    columns: int = Field(gt=0)
+    flops_per_second: Rate
 
 
 class Rates(BaseModel):
@@ -59,18 +65,18 @@ class Rates(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    matmul_flops_per_second: float
+    matmul_flops_per_second: Rate
     """The best of large square products, in the type that the recipe computes in."""
     matmuls: tuple[MatmulRate, ...] = ()
     """Products of the model's own shapes."""
-    attention_flops_per_second: float
+    attention_flops_per_second: Rate
     """Forward and backward, counting every pair of tokens, masked or not."""
-    pointwise_bytes_per_second: float
-    loss_bytes_per_second: float
-    update_bytes_per_second: float
-    copy_bytes_per_second: float
+    pointwise_bytes_per_second: Rate
+    loss_bytes_per_second: Rate
+    update_bytes_per_second: Rate
+    copy_bytes_per_second: Rate
     """A copy between two buffers that no cache holds, by one rank's threads."""
-    machine_copy_bytes_per_second: float
+    machine_copy_bytes_per_second: Rate
     """The same by all cores together, which bounds ranks that work at once."""
 
     def matmul_seconds(self, matmul: Matmul) -> float:
@@ -120,7 +126,10 @@ def measure_rates(work: Work, device: torch.device) -> Rates:
 def _measure(work: Work, device: torch.device) -> Rates:
     timer = _Timer(device)
     dtype = work.dtype()
-    peak = max(_matmul_rate(timer, Matmul(n, n, n), device, dtype) for n in (1024, 1536))
+    peak = _matmul_rate(timer, Matmul(256, 256, 256), device, dtype)
+    for n in (1024, 1536):
+        if 2 * n**3 / peak < _SQUARE_SECONDS:  # 16-bit types may be slow on a processor
+            peak = max(peak, _matmul_rate(timer, Matmul(n, n, n), device, dtype))
     if device.type == "cuda":
         peak = max(peak, _matmul_rate(timer, Matmul(8192, 8192, 8192), device, dtype))
     small = _shrink(work, peak)

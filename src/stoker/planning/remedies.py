@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from pydantic import ValidationError
-
 from stoker.planning.cluster import Accelerator, predict, workload_of
 from stoker.planning.search.automatic import cluster_here
-from stoker.planning.search.space import LADDER, divisors, typed_memory
+from stoker.planning.search.space import LADDER, divisors, is_possible, typed_memory
 from stoker.recipe import Recipe
 from stoker.recipe.memory import Memory
 
@@ -125,9 +123,7 @@ def _together(parts: tuple[Change, ...]) -> Change | None:
     recipe = parts[0].recipe
     for part in parts[1:]:
         recipe = _merged(recipe, part)
-    try:
-        Recipe.model_validate(recipe.model_dump())
-    except ValidationError:
+    if not is_possible(recipe):
         return None
     return Change(tuple(one for part in parts for one in part.overrides), recipe, frozenset(kinds))
 

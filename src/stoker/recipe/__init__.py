@@ -100,9 +100,12 @@ class Recipe(Section):
             raise ValueError(f"layout: {'; '.join(found)}. {suggestion(self.layout, self.shape)}")
         steps = [1, *(ramp.step for ramp in self.training.batch_ramp)]
         if self.training.memory.release_gradients and (most := max(map(self.accumulation_at, steps))) > 1:
+            remedy = f"set training.micro_batch_size={self.micro_batch_size_at(1) * most}, or a smaller batch"
+            if self.training.batch_ramp:
+                remedy = "use a smaller batch, more data-parallel ranks, or no batch_ramp"
             raise ValueError(
                 f"training.memory.release_gradients uses a gradient after one micro-batch, but a rank has {most} "
-                f"in a step; set training.micro_batch_size={self.micro_batch_size_at(1) * most}, or a smaller batch"
+                f"in a step; {remedy}"
             )
         if self.training.memory.offload_parameters and self.layout.zero_stage != 3:
             raise ValueError(

@@ -9,6 +9,7 @@ import yaml
 
 from stoker.cli.arguments import load
 from stoker.errors import BadInput
+from stoker.recipe import Recipe
 from stoker.recipe.loading import dump_recipe
 from tests.recipe.recipes import SMALL
 
@@ -57,6 +58,35 @@ def test_a_run_keeps_its_layout_while_its_ranks_are_as_many(recipe: Path, monkey
     assert load(recipe, [], choose_layout=True).recipe.layout == given.recipe.layout
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert load(recipe, [], choose_layout=True).recipe.layout.world_size == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["training.memory.offload_parameters=true"],
+        ["training.deterministic=across_layouts", "training.global_batch_size=4"],
+        ["training.optimizer.name=muon"],
+        [],
+    ],
+    ids=str,
+)
+def test_what_is_chosen_is_a_recipe(recipe: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    chosen = load(recipe, said, choose_layout=True).recipe
+    assert Recipe.model_validate(chosen.model_dump()) == chosen
+    assert said or not chosen.training.memory.offloads, "a processor's memory is the host's"
+
+
+def test_a_layout_that_a_changed_recipe_forbids_is_chosen_anew(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    given = load(recipe, ["layout.dp_shard=4"])
+    given.run.path.mkdir(parents=True)
+    given.run.recipe.write_text(dump_recipe(given.recipe))
+    chosen = load(recipe, ["training.global_batch_size=6"], choose_layout=True).recipe
+    assert chosen.layout.world_size == 4
+    assert Recipe.model_validate(chosen.model_dump()) == chosen
 
 
 def test_an_override_of_one_dimension_is_a_layout_of_its_own(recipe: Path) -> None:

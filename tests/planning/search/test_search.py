@@ -118,6 +118,31 @@ def test_the_cheapest_is_not_the_fastest() -> None:
     assert cheap.layout.world_size < fast.layout.world_size
 
 
+def test_what_is_said_of_the_cheapest_is_in_its_own_measure() -> None:
+    found = search(recipe_of("llama-3-8b", 64), VOCABULARY, h100(8), goal="cost")
+    assert found.best.layout.world_size < found.cluster.accelerators
+    improved = improvements(found)
+    text = as_text(found, improved, 10)
+    assert f"of which {found.best.layout.world_size} are used" in text
+    assert "tokens per accelerator-hour" in text
+    assert all(-0.5 < one.speedup - 1 < 1 for one in improved)
+    assert all(one.speedup >= 1 for one in improved if "network" in one.change or "memory" in one.change)
+
+
+def test_experts_of_a_dense_model_divide_nothing() -> None:
+    with pytest.raises(BadInput, match="with ep=2"):
+        search(recipe_of("llama-3-8b", 64), VOCABULARY, h100(1), choices=Choices(ep=2))
+
+
+@pytest.mark.parametrize(
+    ("batch", "training"),
+    [(8, {"deterministic": "across_layouts"}), (64, {"optimizer": {"name": "muon"}})],
+    ids=str,
+)
+def test_what_a_recipe_forbids_is_not_found(batch: int, training: dict[str, Any]) -> None:
+    require_sound(search(recipe_of("llama-3-8b", batch, **training), VOCABULARY, h100(1)))
+
+
 def test_what_the_recipe_and_the_choices_fix_stays() -> None:
     found = search(
         recipe_of("llama-3-8b", 64, micro_batch_size=2),

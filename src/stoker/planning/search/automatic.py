@@ -12,7 +12,9 @@ from stoker.errors import BadInput
 from stoker.layout import Layout
 from stoker.planning.cluster import Accelerator, Cluster
 from stoker.planning.cluster.accelerators import accelerators
+from stoker.planning.cluster.parameters import shipped_parameters
 from stoker.planning.search.searching import search
+from stoker.planning.search.space import is_possible
 from stoker.recipe import Recipe
 from stoker.recipe.fields import dotted, leaves
 from stoker.recipe.loading import AUTO, LoadedRecipe, load_recipe
@@ -20,6 +22,17 @@ from stoker.recipe.memory import Memory
 
 _PROCESSOR = {"bf16_tflops": 0.05, "fp16_tflops": 0.05, "memory_gbps": 10.0, "link_gbps_per_direction": 1.0}
 """A rank on a processor, roughly. Every process has to choose alike, so nothing is measured."""
+
+_NOTHING = 1e-9
+_OF_PROCESSORS = {
+    "host_seconds_per_layer": 0.0,
+    "host_seconds_per_expert": 0.0,
+    "host_seconds_per_collective": 0.0,
+    "step_seconds": 0.0,
+    "link_latency": 1e-3,
+    "network_latency": 1e-3,
+}
+"""Nobody issues kernels for a processor, and a collective of gloo waits for a core in each of its rounds."""
 
 
 def with_chosen_layout(loaded: LoadedRecipe) -> LoadedRecipe:
@@ -35,16 +48,18 @@ def with_chosen_layout(loaded: LoadedRecipe) -> LoadedRecipe:
     ranks = _number("WORLD_SIZE") or (torch.cuda.device_count() if on_accelerators else 1)
     if loaded.run.recipe.is_file():
         before = load_recipe(loaded.run.recipe).recipe
-        if before.layout.world_size == ranks:
-            return _settled(loaded, _like(before, loaded.recipe))
+        like = _like(before, loaded.recipe) if before.layout.world_size == ranks else None
+        if like is not None:
+            return _settled(loaded, like)
     cluster = cluster_here(ranks, _accelerator_here() if on_accelerators else None)
     vocabulary = loaded.recipe.tokenizer.vocabulary_size
-    found = search(loaded.recipe, vocabulary, cluster, ranks=ranks)
-    chosen = found.as_recipe()
-    if loaded.recipe.training.memory != Memory():
-        training = chosen.training.model_copy(update={"memory": loaded.recipe.training.memory})
-        chosen = chosen.model_copy(update={"training": training})
-    return _settled(loaded, chosen)
+    parameters = None if on_accelerators else {**shipped_parameters(), **_OF_PROCESSORS}
+    given = loaded.recipe.training.memory
+    memory = None if given == Memory() else given
+    if memory is not None:  # a recipe may offload on a processor too, where it changes nothing
+        cluster = cluster.model_copy(update={"host_memory_gb": psutil.virtual_memory().total / 1e9})
+    found = search(loaded.recipe, vocabulary, cluster, ranks=ranks, parameters=parameters, memory=memory)
+    return _settled(loaded, found.as_recipe())
 
 
 def _settled(loaded: LoadedRecipe, recipe: Recipe) -> LoadedRecipe:
@@ -58,25 +73,26 @@ def _values(recipe: Recipe) -> list[tuple[str, object]]:
     return [(dotted(place), value) for place, value in leaves(recipe.model_dump())]
 
 
-def _like(before: Recipe, now: Recipe) -> Recipe:
-    """`now` laid out as `before`, with its micro-batch where none is said."""
+def _like(before: Recipe, now: Recipe) -> Recipe | None:
+    """`now` laid out as `before`, with its micro-batch where none is said; None where that cannot be any more."""
     training = now.training
     if training.micro_batch_size is None:
         training = training.model_copy(update={"micro_batch_size": before.training.micro_batch_size})
     if training.memory == Memory():
         training = training.model_copy(update={"memory": before.training.memory})
-    return now.model_copy(update={"layout": before.layout, "training": training})
+    like = now.model_copy(update={"layout": before.layout, "training": training})
+    return like if is_possible(like) else None
 
 
 def cluster_here(ranks: int, accelerator: Accelerator | None) -> Cluster:
     """What `ranks` processes run on: `accelerator`, or something nominal with this machine's memory."""
     here = min(ranks, _number("LOCAL_WORLD_SIZE") or ranks)
+    host = memory = psutil.virtual_memory().total / 1e9
     if accelerator is None:
-        memory = psutil.virtual_memory().total / here / 1e9
-        accelerator = Accelerator(name="a rank on a processor", memory_gb=memory, **_PROCESSOR)
-    return Cluster.model_validate(
-        {"accelerator": accelerator, "nodes": ranks // here, "accelerators_per_node": here}
-    )
+        accelerator = Accelerator(name="a rank on a processor", memory_gb=memory / here, **_PROCESSOR)
+        host = _NOTHING  # its memory is the host's: nothing can be taken elsewhere
+    described = {"accelerator": accelerator, "nodes": ranks // here, "accelerators_per_node": here}
+    return Cluster.model_validate({**described, "host_memory_gb": host})
 
 
 def _accelerator_here() -> Accelerator:

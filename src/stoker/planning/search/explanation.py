@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from stoker.errors import BadInput
-from stoker.planning.cluster import Cluster, Prediction
+from stoker.model import parameter_count
+from stoker.planning.cluster import Cluster, Prediction, predict
 from stoker.planning.search.searching import Candidate, Found, judge, search
 from stoker.plural import counted
 from stoker.recipe.memory import Memory
@@ -30,6 +31,18 @@ _PARTS = {
 }
 _CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
 _WORTH_SAYING = 0.01
+_WORTH_NAMING = 0.02
+_CURES = {
+    "tp": "faster links would shrink it",
+    "cp": "faster links would shrink it",
+    "ep": "faster links would shrink it",
+    "dp": "a larger batch or a faster network would hide it",
+    "pp_bubble": "more micro-batches (a larger batch) would shrink it",
+    "pp_transfer": "a faster network would shrink it",
+    "offload": "a faster host link would hide it",
+    "launch": "the accelerators wait for their hosts: larger micro-batches or fewer accelerators would help",
+    "data": "the step is too small for so many accelerators",
+}
 _FASTER_NETWORK = 2.0
 _MORE_MEMORY = 1.5
 
@@ -42,7 +55,7 @@ class Improvement:
     seconds: float
     """Of a step then."""
     speedup: float
-    """Times the tokens per second."""
+    """Times the tokens per second, or per accelerator-hour where that is the goal."""
 
 
 def seconds_by_part(prediction: Prediction) -> dict[str, float]:
@@ -69,15 +82,27 @@ def where_memory_goes(prediction: Prediction) -> str:
 
 
 def why_it_lost(winner: Candidate, loser: Candidate) -> str:
-    """What the loser spends more on, and what less."""
+    """What the loser spends more on, and what less; of as many accelerators by part."""
+    ranks, others = winner.layout.world_size, loser.layout.world_size
+    if ranks != others:
+        hours = loser.accelerator_hours / winner.accelerator_hours - 1
+        return (
+            f"{loser.layout}: {others:,} accelerators need {loser.seconds:.3g} s for a step, {ranks:,} "
+            f"{winner.seconds:.3g} s: {hours:+.1%} accelerator-hours"
+        )
     ours, theirs = seconds_by_part(winner.prediction), seconds_by_part(loser.prediction)
-    more = {name: theirs.get(name, 0.0) - ours.get(name, 0.0) for name in {*ours, *theirs}}
-    worse = sorted(((gap, name) for name, gap in more.items() if gap > 0), reverse=True)[:2]
-    better = min(((gap, name) for name, gap in more.items()), default=(0.0, ""))
-    said = " and ".join(f"{gap:.2g} s more of {_PARTS[name]}" for gap, name in worse) or "nothing more"
-    if better[0] < 0 and -better[0] > _WORTH_SAYING * winner.seconds:
-        said += f", though {-better[0]:.2g} s less of {_PARTS[better[1]]}"
-    return f"{loser.layout}: {loser.seconds / winner.seconds - 1:+.1%}; {said}"
+    gaps = {name: theirs.get(name, 0.0) - ours.get(name, 0.0) for name in {*ours, *theirs}}
+    order = sorted(gaps, key=lambda name: -gaps[name])
+    shown = [name for name in order[:2] if gaps[name] > 0]
+    if gaps[order[-1]] < -_WORTH_SAYING * winner.seconds:
+        shown.append(order[-1])
+    total = loser.seconds - winner.seconds
+    said = [f"{gaps[name]:+.2g} s of {_PARTS[name]}" for name in shown]
+    rest = total - sum(gaps[name] for name in shown)
+    if abs(rest) > _WORTH_SAYING * winner.seconds:
+        said.append(f"{rest:+.2g} s of all else")
+    why = ", ".join(said) or "nothing in particular"
+    return f"{loser.layout}: {total / winner.seconds:+.1%} ({total:+.2g} s): {why}"
 
 
 def rivals(found: Found, count: int = 3) -> list[Candidate]:
@@ -94,7 +119,8 @@ def rivals(found: Found, count: int = 3) -> list[Candidate]:
 
 def own(found: Found) -> list[Candidate]:
     """The recipe's own configuration, where it is for as many ranks and is not the winner."""
-    if found.recipe.layout.world_size != found.best.layout.world_size:
+    same = found.recipe.layout.world_size == found.best.layout.world_size
+    if not same and (found.goal == "time" or found.recipe.layout.world_size == 1):
         return []
     one = judge(found.recipe, found.vocabulary_size, found.cluster)
     return [] if one.overrides() == found.best.overrides() else [one]
@@ -116,12 +142,20 @@ def _again(found: Found, cluster: Cluster) -> Candidate | None:
         layout = one.layout
         choices = replace(found.choices, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep)
         try:
-            again = search(found.recipe, found.vocabulary_size, cluster, choices=choices).best
+            again = search(found.recipe, found.vocabulary_size, cluster, found.goal, choices).best
         except BadInput:
             continue
-        if best is None or again.seconds < best.seconds:
+        if best is None or found.price(again) < found.price(best):
             best = again
     return best
+
+
+def _better(found: Found, cluster: Cluster) -> Candidate:
+    """The best on a cluster that can do all that the other can: at worst the configuration of before."""
+    best, again = found.best, _again(found, cluster)
+    prediction = predict(best.prediction.workload, cluster)
+    before = Candidate(best.layout, best.micro_batch_size, best.memory, prediction)
+    return before if again is None or found.price(before) < found.price(again) else again
 
 
 def _nodes(found: Found) -> Improvement | None:
@@ -140,15 +174,14 @@ def _network(found: Found) -> Improvement | None:
     if found.cluster.accelerators <= found.cluster.link_domain:
         return None
     faster = found.cluster.model_copy(update={"nic_gbps": found.cluster.nic_gbps * _FASTER_NETWORK})
-    best = _again(found, faster)
-    return None if best is None else _improvement(found, f"a network {_FASTER_NETWORK:g} times as fast", best)
+    return _improvement(found, f"a network {_FASTER_NETWORK:g} times as fast", _better(found, faster))
 
 
 def _memory(found: Found) -> Improvement | None:
     accelerator = found.cluster.accelerator
     larger = accelerator.model_copy(update={"memory_gb": (accelerator.memory_gb or 0.0) * _MORE_MEMORY})
-    best = _again(found, found.cluster.model_copy(update={"accelerator": larger}))
-    return None if best is None else _improvement(found, f"{_MORE_MEMORY:g} times the memory", best)
+    best = _better(found, found.cluster.model_copy(update={"accelerator": larger}))
+    return _improvement(found, f"{_MORE_MEMORY:g} times the memory", best)
 
 
 def _batch(found: Found) -> Improvement | None:
@@ -160,35 +193,30 @@ def _batch(found: Found) -> Improvement | None:
     best = _again(doubled, found.cluster)
     if best is None:
         return None
-    return Improvement("twice the batch", best.seconds, 2 * found.best.seconds / best.seconds)
+    return Improvement("twice the batch", best.seconds, 2 * found.price(found.best) / found.price(best))
 
 
 def _improvement(found: Found, change: str, best: Candidate) -> Improvement:
-    return Improvement(change, best.seconds, found.best.seconds / best.seconds)
+    return Improvement(change, best.seconds, found.price(found.best) / found.price(best))
 
 
 def next_constraint(found: Found, improved: list[Improvement]) -> str:
     """What holds the best configuration back most."""
     best = found.best
-    memory = best.prediction.memory.total / 1e9
-    limit = found.cluster.accelerator.memory_gb or 0.0
-    if best.memory != Memory():
-        bought = next((one for one in improved if "memory" in one.change), None)
-        gain = (
-            "" if bought is None else f", and with {bought.change} a step would be {bought.speedup - 1:.1%} faster"
+    parts = seconds_by_part(best.prediction)
+    bought = next((one.speedup - 1 for one in improved if "memory" in one.change), 0.0)
+    if bought > _WORTH_NAMING and best.memory != Memory():
+        used, limit = best.prediction.memory.total / 1e9, found.cluster.accelerator.memory_gb or 0.0
+        return (
+            f"memory: {used:.1f} of {limit:.0f} GB are used although {_said(best.memory)}; with "
+            f"{_MORE_MEMORY:g} times as much a step would be {bought:.1%} faster"
         )
-        return f"memory: {memory:.1f} of {limit:.0f} GB are used although {_said(best.memory)}{gain}"
-    shares = seconds_by_part(best.prediction)
-    waits = {name: shares.get(name, 0.0) for name in ("tp", "cp", "ep", "dp", "pp_bubble", "pp_transfer")}
-    name = max(waits, key=lambda part: waits[part])
-    share = waits[name] / best.seconds
-    if share > 0.05:
-        cure = {
-            "pp_bubble": "more micro-batches (a larger batch) would shrink it",
-            "dp": "a larger batch or a faster network would hide it",
-        }.get(name, "a faster link would shrink it")
-        return f"{_PARTS[name]}: {share:.0%} of the step; {cure}"
-    return f"arithmetic: {1 - sum(waits.values()) / best.seconds:.0%} of the step is computation"
+    waits = {name: parts[name] for name in _CURES if name in parts}
+    name = max(waits, key=lambda part: waits[part], default="")
+    if name and waits[name] > _WORTH_NAMING * best.seconds:
+        return f"{_PARTS[name]}: {waits[name] / best.seconds:.0%} of the step; {_CURES[name]}"
+    longest = next(iter(parts))
+    return f"{_PARTS[longest]}: {parts[longest] / best.seconds:.0%} of the step, and little of it is waiting"
 
 
 def _said(memory: Memory) -> str:
@@ -239,10 +267,17 @@ def as_text(found: Found, improved: list[Improvement], steps: int) -> str:
     """For people."""
     best, cluster = found.best, found.cluster
     prediction, ranks = best.prediction, best.layout.world_size
-    hours = steps * best.seconds / 3600
+    hours, recipe = steps * best.seconds / 3600, found.recipe
+    training = recipe.training
+    parameters = parameter_count(recipe.model, found.vocabulary_size, training.sequence_length).total
+    used = "" if ranks == cluster.accelerators else f", of which {ranks:,} are used"
+    batch, nodes = counted(prediction.workload.global_batch_size, "sequences"), counted(cluster.nodes, "nodes")
+    gained = "tokens/s" if found.goal == "time" else "tokens per accelerator-hour"
     mfu = "" if prediction.mfu is None else f", {prediction.mfu:.0%} of the published peak"
     lines = [
-        ("cluster", f"{cluster.accelerators:,} × {cluster.accelerator.name} in {counted(cluster.nodes, 'nodes')}"),
+        ("model", f"{parameters / 1e9:.3g} billion parameters in {counted(recipe.model.layers, 'layers')}; "
+         f"{batch} of {training.sequence_length:,} tokens in a batch"),
+        ("cluster", f"{cluster.accelerators:,} × {cluster.accelerator.name} in {nodes}{used}"),
         ("layout", f"{best.layout}, micro-batches of {best.micro_batch_size}"),
         ("memory", f"{_said(best.memory) or 'nothing is computed again'}"),
         ("", f"{prediction.memory.total / 1e9:.1f} of {cluster.accelerator.memory_gb:.0f} GB on the fullest rank: "
@@ -253,7 +288,7 @@ def as_text(found: Found, improved: list[Improvement], steps: int) -> str:
         ("held by", next_constraint(found, improved)),
         *(("lost", why_it_lost(best, rival)) for rival in rivals(found)),
         *(("recipe's", why_it_lost(best, one)) for one in own(found)),
-        *(("would", f"{one.change}: {one.speedup - 1:+.1%} tokens/s") for one in improved),
+        *(("would", f"{one.change}: {one.speedup - 1:+.1%} {gained}") for one in improved),
         ("searched", f"{found.looked_at:,} configurations; {found.too_large:,} layouts need more memory"),
         ("take it", " ".join(best.overrides())),
     ]  # fmt: skip

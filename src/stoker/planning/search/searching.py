@@ -11,7 +11,7 @@ from stoker.errors import BadInput
 from stoker.layout import Layout
 from stoker.planning.cluster import Cluster, Parallelism, Prediction, Workload, parallelism_of, predict, workload_of
 from stoker.planning.cluster.memory import MemoryBytes, memory_bytes
-from stoker.planning.cluster.parameters import shipped_parameters
+from stoker.planning.cluster.parameters import Parameters, shipped_parameters
 from stoker.planning.cluster.sizes import stage_sizes
 from stoker.planning.search.space import (
     LADDER,
@@ -19,12 +19,13 @@ from stoker.planning.search.space import (
     Choices,
     as_recipe,
     divisors,
+    is_possible,
     layouts,
     micro_batch_sizes,
     schedules,
     typed_memory,
 )
-from stoker.recipe import Recipe
+from stoker.recipe import AdamW, Lion, Recipe
 from stoker.recipe.memory import Memory
 
 Goal = Literal["time", "cost"]
@@ -32,8 +33,11 @@ USABLE = 0.95
 """Share of an accelerator's memory that may be needed: predictions of memory are good to a few percent."""
 _WITHIN = 1.35
 """Layouts that take up to so many times the best one's time by 1F1B are tried with other schedules too."""
+_TRIED = 16
+"""Numbers of nodes looked at between one that is too small and twice as many."""
 _HOPELESS = 1.15
 _MOST_REFINED = 300
+_FIXED = "say layout and training.memory yourself and see what `stoker recipe check` says"
 _AS_GOOD = 1.003
 """Of configurations this close the simplest is taken: predictions do not tell them apart."""
 
@@ -89,6 +93,10 @@ class Found:
         """The one to take."""
         return self.candidates[0]
 
+    def price(self, one: Candidate) -> float:
+        """What is to be little: seconds of a step, or accelerator-hours."""
+        return one.accelerator_hours if self.goal == "cost" else one.seconds
+
     def as_recipe(self) -> Recipe:
         """The recipe with the best configuration put in."""
         best = self.best
@@ -102,6 +110,8 @@ def search(
     goal: Goal = "time",
     choices: Choices | None = None,
     ranks: int | None = None,
+    parameters: Parameters | None = None,
+    memory: Memory | None = None,
 ) -> Found:
     """The configuration with which a step of `recipe` takes least time, or fewest accelerator-hours, on `cluster`.
 
@@ -111,7 +121,8 @@ def search(
     fixed exclude each other.
     """
     choices = choices or Choices.fixed_by(recipe)
-    searching = _Search(recipe, vocabulary_size, cluster, choices)
+    memories = list(_memories()) if memory is None else [memory]
+    searching = _Search(recipe, vocabulary_size, cluster, choices, parameters or shipped_parameters(), memories)
     sizes = [ranks or cluster.accelerators]
     if goal == "cost" and ranks is None:
         sizes = [nodes * cluster.accelerators_per_node for nodes in divisors(cluster.nodes)]
@@ -119,12 +130,18 @@ def search(
     if not best:
         raise BadInput(_nothing_fits(searching, sizes[-1]))
     best.sort(key=lambda one: one.accelerator_hours if goal == "cost" else one.seconds)
+    ordered = _simplest_first(best, goal)
+    while not is_possible(as_recipe(recipe, ordered[0].layout, ordered[0].micro_batch_size, ordered[0].memory)):
+        best.remove(ordered[0])
+        if not best:
+            raise BadInput(f"what fits on {sizes[-1]:,} ranks is refused by the recipe's own rules; {_FIXED}")
+        ordered = _simplest_first(best, goal)
     return Found(
         recipe,
         vocabulary_size,
         cluster,
         goal,
-        _simplest_first(best, goal),
+        ordered,
         searching.looked_at,
         searching.too_large,
         choices,
@@ -138,21 +155,30 @@ def judge(recipe: Recipe, vocabulary_size: int, cluster: Cluster) -> Candidate:
 
 
 class _Search:
-    def __init__(self, recipe: Recipe, vocabulary_size: int, cluster: Cluster, choices: Choices) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        vocabulary_size: int,
+        cluster: Cluster,
+        choices: Choices,
+        values: Parameters,
+        memories: Sequence[Memory],
+    ) -> None:
+        self.recipe = recipe
         self.cluster, self.choices, self.shape = cluster, choices, recipe.shape
         self.rungs = [
-            (memory, workload_of(as_recipe(recipe, Layout(), 1, memory), vocabulary_size)) for memory in _memories()
+            (memory, workload_of(as_recipe(recipe, Layout(), 1, memory), vocabulary_size)) for memory in memories
         ]
         """What memory can be bought with, the cheapest first, each with a workload that says so."""
         self.looked_at = self.too_large = 0
         self.limit = USABLE * (cluster.accelerator.memory_gb or 0.0) * 1e9
         self.host_limit = USABLE * cluster.host_memory_gb * 1e9 / cluster.accelerators_per_node
-        self.values = shipped_parameters()
+        self.values = values
 
     def best_of(self, ranks: int) -> list[Candidate]:
         """The best micro-batch, recomputation and schedule of each layout of `ranks`, quickest first."""
         found = {}
-        for layout in layouts(self.shape, ranks, self.cluster.link_domain, self.choices):
+        for layout in self._layouts(ranks):
             best = self._best(layout)
             if best is None:
                 self.too_large += 1
@@ -187,11 +213,23 @@ class _Search:
                 break  # fewer micro-batches, or more computed again: larger ones are slower still
         return best
 
+    def _layouts(self, ranks: int) -> Iterator[Layout]:
+        split = self.recipe.training.deterministic == "across_layouts"
+        for layout in layouts(self.shape, ranks, self.cluster.link_domain, self.choices):
+            if not split or layout.data_parallel_size == layout.world_size:
+                yield layout
+
+    def _allowed(self, memory: Memory, parallelism: Parallelism) -> bool:
+        """Whether recipes may say both."""
+        if memory.offload_optimizer and not isinstance(self.recipe.training.optimizer, AdamW | Lion):
+            return False
+        return not memory.offload_parameters or parallelism.zero_stage in (0, 3)
+
     def _fitting(self, parallelism: Parallelism, micro_batch_size: int) -> tuple[Memory, Workload] | None:
         """With the least recomputation that fits; None when nothing does."""
         sizes = None
         for memory, workload in self.rungs:
-            if not _allowed(memory, parallelism):
+            if not self._allowed(memory, parallelism):
                 continue
             trial = replace(workload, parallelism=parallelism, micro_batch_size=micro_batch_size)
             sizes = sizes or stage_sizes(trial)
@@ -206,20 +244,15 @@ class _Search:
     def least(self, ranks: int) -> MemoryBytes | None:
         """Of the layout that comes nearest to fitting, with all that saves memory; None when none is possible."""
         found = []
-        for layout in layouts(self.shape, ranks, self.cluster.link_domain, self.choices):
+        for layout in self._layouts(ranks):
             sizes = micro_batch_sizes(layout, self.shape, self.choices.micro_batch_size)
             if sizes:
                 parallelism = parallelism_of(layout)
-                for memory, lean in self.rungs[len(LADDER) - 1 :]:
-                    if _allowed(memory, parallelism):
+                for memory, lean in self.rungs[len(LADDER) - 1 :] or self.rungs:
+                    if self._allowed(memory, parallelism):
                         workload = replace(lean, parallelism=parallelism, micro_batch_size=sizes[0])
                         found.append(memory_bytes(workload, stage_sizes(workload), self.values))
         return min(found, key=self.wanting, default=None)
-
-
-def _allowed(memory: Memory, parallelism: Parallelism) -> bool:
-    """Whether recipes may say both."""
-    return not memory.offload_parameters or parallelism.zero_stage in (0, 3)
 
 
 def _memories() -> Iterator[Memory]:
@@ -257,21 +290,28 @@ def _nothing_fits(searching: _Search, ranks: int) -> str:
             f"{shape.layers} layers and {shape.heads} heads do not divide that way; use another number of ranks "
             "or another batch"
         )
+
+    def would_do(nodes: int) -> bool:
+        needed = searching.least(nodes * cluster.accelerators_per_node)
+        return needed is not None and searching.wanting(needed) <= 1
+
     nodes, larger = cluster.nodes, None
     while nodes < 2**17 and larger is None:
-        nodes *= 2
-        needed = searching.least(nodes * cluster.accelerators_per_node)
-        if needed is not None and searching.wanting(needed) <= 1:
-            larger = nodes
+        step, nodes = max(1, nodes // _TRIED), nodes * 2
+        if would_do(nodes):
+            larger = next(fewer for fewer in range(nodes // 2 + step, nodes + 1, step) if would_do(fewer))
     remedy = (
         f"the smallest such cluster that would do has about {larger:,} nodes "
         f"({larger * cluster.accelerators_per_node:,} accelerators)"
         if larger
         else "no number of such accelerators would do for this batch; use ones with more memory or a larger batch"
     )
+    host = ""
+    if least.host:
+        each = cluster.host_memory_gb / cluster.accelerators_per_node
+        host = f" and {least.host / 1e9:,.1f} of {each:,.0f} GB of host memory for what it offloads"
     return (
         f"this model does not fit {ranks:,} × {cluster.accelerator.name}: the leanest layout, with everything "
-        f"computed again, needs {least.total / 1e9:,.1f} of {cluster.accelerator.memory_gb:,.0f} GB each and "
-        f"{least.host / 1e9:,.1f} of {cluster.host_memory_gb / cluster.accelerators_per_node:,.0f} GB of host "
-        f"memory for what it offloads; {remedy}"
+        f"computed again, needs {least.total / 1e9:,.1f} of {cluster.accelerator.memory_gb:,.0f} GB each{host}, of "
+        f"which {USABLE:.0%} may be planned for; {remedy}"
     )

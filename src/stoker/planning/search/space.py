@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from stoker.layout import Layout, PipelineScheduleName
 from stoker.layout.validity import ModelShape, problems
 from stoker.recipe import Recipe
@@ -54,6 +56,15 @@ LAST_RESORTS = (
 """Where not even full recomputation fits."""
 
 
+def is_possible(recipe: Recipe) -> bool:
+    """Whether the recipe's own rules allow what has been put into it."""
+    try:
+        Recipe.model_validate(recipe.model_dump())
+    except ValidationError:
+        return False
+    return True
+
+
 def divisors(number: int) -> list[int]:
     """All, smallest first."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
@@ -97,7 +108,8 @@ def _data_parallel(layout: Layout, dp: int, link_domain: int) -> Iterator[Layout
 
 def _with_experts(layout: Layout, shape: ModelShape, fixed: int | None) -> Iterator[Layout]:
     if shape.experts is None:
-        yield layout
+        if fixed in (None, 1):
+            yield layout
         return
     for divided in (True, False) if layout.tp > 1 else (True,):
         one = layout.model_copy(update={"expert_tp": divided})

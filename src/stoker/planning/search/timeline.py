@@ -13,7 +13,7 @@ _MOST_MICRO_BATCHES_FOR_EACH_RANK = 3
 _COLOURS = {
     Kind.FORWARD: "#4c78a8",
     Kind.BACKWARD: "#f2a541",
-    Kind.BACKWARD_INPUT: "#f2a541",
+    Kind.BACKWARD_INPUT: "#e45756",
     Kind.BACKWARD_WEIGHT: "#7fb58c",
 }
 _WORDS = {
@@ -45,7 +45,10 @@ def draw_timeline(candidate: Candidate) -> str:
     timeline = simulate(schedule, [cost] * schedule.stages)
     scale = (_WIDTH - _LEFT - 10) / timeline.makespan
     height = _TOP + _ROW * layout.pp + 30
-    title = f"{layout}: {count} of {whole:,} micro-batches, bubble {timeline.bubble_fraction:.0%}"
+    drawn = f"{whole:,} micro-batches" if count == whole else f"the first {count} of {whole:,} micro-batches alone"
+    title = f"{layout}: {drawn}, bubble {timeline.bubble_fraction:.0%}"
+    if each > 1:
+        title += "; a rank's later stages are paler"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif">',
         f"<title>{escape(title)}</title>",
