@@ -8,7 +8,7 @@ import pytest
 
 from stoker.planning.cluster import Architecture, Experts, Parallelism, Recompute, predict
 from stoker.planning.cluster.flops import model_flops
-from stoker.planning.cluster.memory import kept_per_token, passes_in_flight
+from stoker.planning.cluster.memory import MemoryBytes, kept_per_token, passes_in_flight
 from stoker.planning.cluster.sizes import total_parameters
 from stoker.planning.cluster.workload import FULL, SELECTIVE
 from tests.planning.cluster.cases import GPT_175B, LLAMA_8B, h100, workload
@@ -118,3 +118,23 @@ def test_recomputation_takes_an_activation_heavy_model_from_48_to_29_gigabytes()
     assert 1.25 < full.seconds.total / none.seconds.total < 1.4
     assert cheap.seconds.total / none.seconds.total < 1.1
     assert cheap.memory.total < none.memory.total
+
+
+@pytest.mark.parametrize("pp", [1, 4, 32])
+@pytest.mark.parametrize("experts", [None, Experts(count=8, per_token=2, ffn_hidden_size=512)])
+def test_modules_for_further_tokens_are_layers_of_the_last_rank(pp: int, experts: Experts | None) -> None:
+    def held(mtp_depth: int) -> MemoryBytes:
+        one = workload(parallelism=Parallelism(pp=pp, dp_replicate=2), recompute=Recompute(1.0))
+        one = replace(one, architecture=replace(one.architecture, experts=experts, mtp_depth=mtp_depth))
+        return predict(one, h100(nodes=8)).memory
+
+    plain, further = held(0), held(2)
+    assert further.parameters > plain.parameters
+    assert further.activations > plain.activations > 0
+
+
+def test_a_window_leaves_no_more_to_count_than_it_is_wide() -> None:
+    near = replace(LLAMA_8B, sliding_window=1024, windowed_layers=1.0)
+    flops = model_flops(replace(workload(), architecture=near, sequence_length=131_072))
+    assert flops.causal < flops.full < 2.2 * flops.causal
+    assert flops.full < 0.2 * model_flops(replace(workload(), architecture=LLAMA_8B, sequence_length=131_072)).full

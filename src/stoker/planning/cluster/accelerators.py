@@ -15,6 +15,8 @@ from stoker.errors import BadInput
 FOUR_FIGURES = ("bf16_tflops", "memory_gb", "memory_gbps", "link_gbps_per_direction")
 """Without these an accelerator that is not in the table cannot be planned for."""
 
+_LEAST = 1e-6
+
 
 class Accelerator(BaseModel):
     """Published figures of one accelerator; None where the source gives none."""
@@ -27,26 +29,26 @@ class Accelerator(BaseModel):
     """As the driver reports it."""
     architecture: str = "unknown"
     """Generation, whose kernels reach like shares of the peak: volta, ampere, hopper, blackwell, cdna3, tpu."""
-    bf16_tflops: float | None = Field(default=None, gt=0)
+    bf16_tflops: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
     """Dense matrix products, 10^12 floating-point operations a second."""
-    fp16_tflops: float | None = Field(default=None, gt=0)
-    fp8_tflops: float | None = Field(default=None, gt=0)
-    fp4_tflops: float | None = Field(default=None, gt=0)
-    memory_gb: float | None = Field(default=None, gt=0)
-    memory_gbps: float | None = Field(default=None, gt=0)
+    fp16_tflops: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
+    fp8_tflops: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
+    fp4_tflops: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
+    memory_gb: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
+    memory_gbps: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
     """10^9 bytes a second."""
-    link_gbps_per_direction: float | None = Field(default=None, gt=0)
+    link_gbps_per_direction: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
     """To the other accelerators of its link domain (NVLink, xGMI, ICI), 10^9 bytes a second."""
     link_domain: int | None = Field(default=None, ge=1)
     """Accelerators that reach each other by these links; by default those of a node."""
     neighbours: int | None = Field(default=None, ge=1)
     """Accelerators that its links are divided among where they join pairs; None: a switch or a torus."""
-    nic_gbps: float | None = Field(default=None, gt=0)
+    nic_gbps: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
     """Share of one accelerator in its node's network, 10^9 bytes a second; 400 Gb/s are 50."""
-    host_gbps: float | None = Field(default=None, gt=0)
+    host_gbps: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
     """To its host's memory, each way: PCIe 3, 4 or 5 with 16 lanes, or NVLink-C2C."""
     per_node: int | None = Field(default=None, ge=1)
-    measured_matmul_tflops: float | None = Field(default=None, gt=0)
+    measured_matmul_tflops: float | None = Field(default=None, gt=_LEAST, allow_inf_nan=False)
     """The most that matrix products of any shape were found to reach (ml-engineering's MAMF), bf16."""
     source: str = ""
     notes: str | None = None

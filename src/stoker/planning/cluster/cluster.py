@@ -12,6 +12,7 @@ from stoker.errors import BadInput
 from stoker.planning.cluster.accelerators import FOUR_FIGURES, Accelerator, accelerator_named
 
 _USUAL_PER_NODE = 8
+_MOST = 1_000_000
 _USUAL_HOST_GB = 128.0
 """For each accelerator: a node of eight has a terabyte at least."""
 
@@ -23,17 +24,17 @@ class Cluster(BaseModel):
 
     accelerator: Accelerator
     """By name, as in `planning/accelerators.csv`, or by its figures."""
-    nodes: int = Field(default=1, ge=1)
-    accelerators_per_node: int = Field(default=_USUAL_PER_NODE, ge=1)
-    link_domain: int = Field(default=_USUAL_PER_NODE, ge=1)
+    nodes: int = Field(default=1, ge=1, le=_MOST)
+    accelerators_per_node: int = Field(default=_USUAL_PER_NODE, ge=1, le=_MOST)
+    link_domain: int = Field(default=_USUAL_PER_NODE, ge=1, le=_MOST)
     """Accelerators that reach each other over NVLink or its like; 72 in an NVL72 rack. By default the
     accelerator's own, at most a node where it has none."""
-    nic_gbps: float = Field(default=25.0, gt=0)
+    nic_gbps: float = Field(default=25.0, gt=0, allow_inf_nan=False)
     """Share of one accelerator in its node's network. By default the accelerator's usual one."""
-    oversubscription: float = Field(default=1.0, ge=1)
+    oversubscription: float = Field(default=1.0, ge=1, allow_inf_nan=False)
     """How many times less the network carries between all nodes than at their ports; 1 is a full fat tree."""
 
-    host_memory_gb: float = Field(default=_USUAL_HOST_GB * _USUAL_PER_NODE, gt=0)
+    host_memory_gb: float = Field(default=_USUAL_HOST_GB * _USUAL_PER_NODE, gt=0, allow_inf_nan=False)
     """Of a node, 10^9 bytes, for what is offloaded. By default 128 for each accelerator."""
 
     @model_validator(mode="before")

@@ -12,7 +12,7 @@ class ModelFlops(NamedTuple):
     """Of all accelerators, a multiply-add counting two."""
 
     full: float
-    """Attention as if every token saw all (the PaLM convention)."""
+    """Attention as if every token saw all (the PaLM convention), or as many as its window is wide."""
     causal: float
     """Attention over the pairs that are not masked."""
 
@@ -38,7 +38,9 @@ def model_flops(workload: Workload) -> ModelFlops:
     products = 6 * matmul_parameters(a) * workload.tokens
     layers = a.layers + a.mtp_depth
     each = 6 * workload.global_batch_size * a.heads * (a.size_of_head + a.size_of_value)
-    seen = pairs_of(length, None)
+    whole, seen = float(length * length), pairs_of(length, None)
     if a.sliding_window is not None:
-        seen = a.windowed_layers * pairs_of(length, a.sliding_window) + (1 - a.windowed_layers) * seen
-    return ModelFlops(products + layers * each * length * length, products + layers * each * seen)
+        near = a.windowed_layers
+        whole = near * length * min(a.sliding_window, length) + (1 - near) * whole
+        seen = near * pairs_of(length, a.sliding_window) + (1 - near) * seen
+    return ModelFlops(products + layers * each * whole, products + layers * each * seen)

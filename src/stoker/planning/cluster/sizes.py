@@ -45,8 +45,9 @@ class StageSizes:
     """What the busiest pipeline rank holds."""
 
     layers: float
-    """Of its layers; the share that has experts is in `expert_layers`."""
+    """Of its layers, those of modules for further tokens too."""
     expert_layers: float
+    """Those of them that have experts."""
     dense_parameters: float
     expert_parameters: float
     embedding_parameters: float
@@ -76,7 +77,7 @@ def stage_sizes(workload: Workload) -> StageSizes:
     plain = layers - routed + (0 if a.experts else a.mtp_depth)
     ends = 2 if p.pp == 1 and not a.tied_embeddings else 1
     return StageSizes(
-        layers=layers,
+        layers=layers + a.mtp_depth,
         expert_layers=with_experts,
         dense_parameters=plain * dense + with_experts * sparse.dense,
         expert_parameters=with_experts * sparse.experts,
