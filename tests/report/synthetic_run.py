@@ -301,6 +301,6 @@ _PLAN = {
     "tokens_per_second_per_gpu": 16_060.0,
     "mfu": 0.62,
     "total_hours": 0.1133,
-    "reasons": ["27,814,400 parameters", "measured here with 2 threads: 322 GFLOP/s"],
+    "reasons": ["27,814,400 parameters", "measured with 2 threads: 322 GFLOP/s"],
     "warnings": ["little memory is left"],
 }

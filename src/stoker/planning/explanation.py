@@ -43,8 +43,9 @@ def reasons_of(
         "as if nothing were masked",
         f"{counted(global_batch_size, 'sequences')} over {counted(layout.data_parallel_size, 'ranks')}: "
         f"{per_rank} each",
-        f"measured here with {counted(machine.threads, 'threads')}: "
-        f"{rates.matmul_flops_per_second / 1e9:,.0f} GFLOP/s in large {training.precision} products, "
+        f"measured with {counted(machine.threads, 'threads')}: "
+        f"{rates.matmul_flops_per_second / 1e9:,.0f} GFLOP/s in large {machine.precision or training.precision} "
+        "products, "
         f"{rates.attention_flops_per_second / 1e9:,.0f} in attention, "
         f"{rates.copy_bytes_per_second / 1e9:,.1f} GB/s in copies",
     ]
@@ -63,7 +64,7 @@ def reasons_of(
     if machine.runtime_bytes:
         lines.append(f"buffers and total hold {machine.runtime_bytes / _GIB:.2f} GiB of Python and its libraries")
     if machine.device == "cpu":
-        lines.append("model FLOPs utilisation is over the matrix-multiply rate measured here")
+        lines.append("model FLOPs utilisation is over the measured matrix-multiply rate")
     elif (peak := machine.peak_flops_per_second(training.precision)) is not None:
         assert machine.accelerator is not None
         lines.append(f"peak {peak / 1e12:,.0f} TFLOP/s as published ({machine.accelerator.source})")
@@ -121,6 +122,8 @@ def _of_memory(
         layers = len(found.layers) + len(found.shares)
         saved = (without.total - memory.total) / _GIB
         again = sorted({operation for choice in found.layers.values() for operation in choice})
+        if recipe.model.moe is None and "experts" in again:
+            again.remove("experts")
         what = ", ".join(one.replace("_", " ") for one in again) if again else "norms and activations alone"
         if found.shares:
             what = "what the compiler chooses"
@@ -155,6 +158,11 @@ def warnings_of(
             f"{machine.memory_bytes / _GIB:.1f} GiB are free; {remedy_of(fitting)}"
         )
     lines += remarks(recipe.layout, recipe.shape)
+    if machine.precision not in (None, recipe.training.precision):
+        lines.append(
+            f"the machine was measured for {machine.precision}, but the recipe computes in "
+            f"{recipe.training.precision}: measure again with this recipe (`stoker plan calibrate RECIPE`)"
+        )
     ranks = recipe.layout.world_size
     if machine.device == "cpu" and machine.threads * machine.ranks_here(ranks) > machine.cores:
         lines.append(

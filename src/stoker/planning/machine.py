@@ -55,6 +55,8 @@ class Machine(Hardware):
     """One machine, as far as a plan needs to know it."""
 
     rates: Rates
+    precision: str | None = None
+    """That the rates are of; None where nobody said."""
 
     def peak_flops_per_second(self, precision: str) -> float | None:
         """What model FLOPs are held against: the published peak; on a processor the measured one."""
@@ -120,7 +122,7 @@ def measure_machine(
             rates = measure_rates(work, torch.device("cpu"))
         finally:
             torch.set_num_threads(before)
-    return Machine(**dict(hardware), rates=rates)
+    return Machine(**dict(hardware), rates=rates, precision=recipe.training.precision if recipe else "fp32")
 
 
 def _wants_cuda(recipe: Recipe | None) -> bool:
