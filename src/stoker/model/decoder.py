@@ -88,7 +88,7 @@ def run_block(block: nn.Module, x_BLD: Tensor, shared: Shared, draws: LayerDraws
 
 def _embedding(rows: int, width: int) -> nn.Embedding:
     """Without values: drawing them, even on `meta`, loads torch's compiler, and `initialise` draws all."""
-    return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
+    return nn.Embedding(rows, width, _weight=torch.zeros(rows, width))
 
 
 class Stream:

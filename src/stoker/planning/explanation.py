@@ -8,7 +8,7 @@ from typing import Any
 from stoker.layout.validity import remarks
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning.machine import Machine
-from stoker.planning.memory import MemoryBytes, host_bytes_of_rank, recomputation_of_rank
+from stoker.planning.memory import MemoryBytes, allocator_bytes, host_bytes_of_rank, recomputation_of_rank
 from stoker.planning.operations import DOCUMENTS_PER_SEQUENCE
 from stoker.planning.remedies import Remedy
 from stoker.plural import counted
@@ -62,7 +62,10 @@ def reasons_of(
             f"time of attention is for {DOCUMENTS_PER_SEQUENCE} documents in each sequence; fewer take longer"
         )
     if machine.runtime_bytes:
-        lines.append(f"buffers and total hold {machine.runtime_bytes / _GIB:.2f} GiB of Python and its libraries")
+        lines.append(
+            f"buffers and total hold {machine.runtime_bytes / _GIB:.2f} GiB of Python and its libraries, and "
+            f"{allocator_bytes(memory, machine.device) / _GIB:.2f} GiB that the allocator cannot use between blocks"
+        )
     if machine.device == "cpu":
         lines.append("model FLOPs utilisation is over the measured matrix-multiply rate")
     elif (peak := machine.peak_flops_per_second(training.precision)) is not None:

@@ -20,6 +20,9 @@ from stoker.recipe.memory import Recomputation
 
 _LOSS_CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 128 * 2**20}
 """Size of one chunk of logits in fp32, as `stoker.model.loss` takes it."""
+_BETWEEN_BLOCKS, _BESIDE_BLOCKS = 0.5, 40 * 2**20
+"""Resident bytes of a process on a processor beyond those it asks for: a share of the activations, which come and
+go and leave holes in glibc's heap, and what torch's kernels keep. `benchmarks/process_memory.py` measures it."""
 _FEWEST_LOSS_TOKENS = 128
 
 
@@ -182,6 +185,11 @@ def host_bytes_of_rank(recipe: Recipe, vocabulary_size: int, micro_batch_size: i
         kept = {stage: one.blocks - one.results for stage, one in account.stages.items()}
         total += account.most_at_once(kept)
     return total
+
+
+def allocator_bytes(memory: MemoryBytes, device: str) -> int:
+    """Resident bytes of a process on a processor beyond those it asks for; elsewhere they are not the process's."""
+    return int(_BETWEEN_BLOCKS * memory.activations) + _BESIDE_BLOCKS if device == "cpu" else 0
 
 
 class _Account:

@@ -13,7 +13,7 @@ from stoker.layout import Layout
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning.explanation import as_text, reasons_of, remedy_of, warnings_of
 from stoker.planning.machine import Hardware, Machine
-from stoker.planning.memory import MemoryBytes, host_bytes_of_rank, pass_of, peak_memory
+from stoker.planning.memory import MemoryBytes, allocator_bytes, host_bytes_of_rank, pass_of, peak_memory
 from stoker.planning.parts import parts_of_rank, ranks_that_differ
 from stoker.planning.remedies import Remedy, remedies
 from stoker.planning.time import (
@@ -130,7 +130,10 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
     total_seconds = sum(stage.steps * one.total for stage, one in zip(stages, seconds, strict=True))
     largest = max(range(len(stages)), key=lambda i: stages[i].global_batch_size)
     stage, step_seconds = stages[largest], seconds[largest]
-    memory = max((_memory(recipe, vocabulary_size, s.first_step, machine) for s in stages), key=lambda m: m.total)
+    memory = max(
+        (_memory(recipe, vocabulary_size, s.first_step, machine) for s in stages),
+        key=lambda m: m.total + beside_bytes(m, machine),
+    )
     training, ranks = recipe.training, recipe.layout.world_size
     tokens = stage.global_batch_size * training.sequence_length
     flops = float(flops_per_token(recipe.model, vocabulary_size, training.sequence_length).full * tokens)
@@ -148,7 +151,7 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
         sequence_length=training.sequence_length,
         steps=training.steps,
         parameters=parameter_count(recipe.model, vocabulary_size, training.sequence_length).total,
-        peak_memory_gib=_in_gib(memory, machine.runtime_bytes),
+        peak_memory_gib=_in_gib(memory, beside_bytes(memory, machine)),
         available_memory_gib=machine.available_bytes / _GIB,
         needed_memory_gib=needed / _GIB,
         step_seconds=step_seconds,
@@ -230,8 +233,14 @@ def _least_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> in
 
 def needed_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
     """What all ranks that share one memory need of it together, at the highest moment of the run."""
-    highest = max(_memory(recipe, vocabulary_size, stage.first_step, hardware).total for stage in _stages(recipe))
-    return (highest + hardware.runtime_bytes) * hardware.ranks_here(recipe.layout.world_size)
+    moments = [_memory(recipe, vocabulary_size, stage.first_step, hardware) for stage in _stages(recipe)]
+    highest = max(moment.total + beside_bytes(moment, hardware) for moment in moments)
+    return highest * hardware.ranks_here(recipe.layout.world_size)
+
+
+def beside_bytes(memory: MemoryBytes, hardware: Hardware) -> int:
+    """What a rank holds besides tensors: Python, its libraries, and what the allocator cannot use."""
+    return hardware.runtime_bytes + allocator_bytes(memory, hardware.device)
 
 
 def what_fits(recipe: Recipe, vocabulary_size: int, machine: Hardware, beyond: float = 1.0) -> list[Remedy]:
@@ -293,9 +302,9 @@ def _step_seconds(recipe: Recipe, vocabulary_size: int, step: int, machine: Mach
     return StepSeconds(**seconds, total=sum(seconds.values()))
 
 
-def _in_gib(memory: MemoryBytes, runtime: int) -> PeakMemory:
+def _in_gib(memory: MemoryBytes, beside: int) -> PeakMemory:
     figures = {name: getattr(memory, name) / _GIB for name in PeakMemory.model_fields}
-    figures["buffers"] += runtime / _GIB
-    figures["total"] += runtime / _GIB
+    figures["buffers"] += beside / _GIB
+    figures["total"] += beside / _GIB
     assert all(math.isfinite(value) for value in figures.values())
     return PeakMemory(**figures)

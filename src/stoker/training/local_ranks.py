@@ -45,7 +45,7 @@ def run_ranks(job: Job, stop: StopRequest, lock: int, report: Callable[[dict[str
         for rank in range(job.recipe.layout.world_size):
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(
-                target=_rank_main, args=(job, rank, store.port, sender, DupFd(lock)), daemon=True
+                target=_rank_main, args=(job, rank, store.port, sender, _Inherited(lock)), daemon=True
             )
             _start(process)
             sender.close()
@@ -158,8 +158,25 @@ def _raise_first_failure(ranks: list[_Rank], killed_before: int) -> None:
     raise error
 
 
-def _rank_main(job: Job, rank: int, port: int, sender: connection.Connection, lock: Any) -> None:
-    lock.detach()  # held open: the run stays locked while any rank lives
+class _Inherited:
+    """A file descriptor that a rank has from its start.
+
+    Handed over beforehand, so that no rank asks this process for it later, which may be ending it then.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
+        return _number_here, (DupFd(self.number),)
+
+
+def _number_here(handed_over: Any) -> int:
+    return int(handed_over.detach())
+
+
+def _rank_main(job: Job, rank: int, port: int, sender: connection.Connection, lock: int) -> None:
+    """`lock` is held open: the run stays locked while any rank lives."""
     _end_with_parent()
     layout, timeout = job.recipe.layout, datetime.timedelta(seconds=job.recipe.training.timeout_seconds)
     send = sender.send if rank == 0 else _tell_nobody

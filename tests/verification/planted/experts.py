@@ -65,7 +65,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "experts",
         Edit(
             "parallel.shard:shard",
-            "expert_mesh = world.sharding_mesh(experts=True)",
+            "expert_mesh = world.sharding_mesh(experts=True, also_whole=offload)",
             "expert_mesh = mesh",
         ),
         where=_MIXTURE,
