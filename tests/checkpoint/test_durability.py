@@ -29,6 +29,8 @@ from stoker.recipe import Checkpoint
 from tests.checkpoint.tiny_training import KEEP_ALL, TinyTraining, assert_same
 from tests.distributed import run_ranks
 
+pytestmark = pytest.mark.slow
+
 KEEP_ONE = Checkpoint(keep_last=1)
 _FILE_EVENTS = {
     "open",

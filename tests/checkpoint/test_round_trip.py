@@ -22,6 +22,8 @@ from tests.checkpoint.tiny_training import (
 )
 from tests.distributed import run_ranks
 
+pytestmark = pytest.mark.slow
+
 State = dict[str, torch.Tensor]
 
 

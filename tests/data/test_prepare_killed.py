@@ -15,6 +15,8 @@ from stoker.durable_files import PARTIAL_MARK
 from stoker.progress import Silent
 from tests.data.small_corpus import folder_bytes, small_recipe, write_text_files
 
+pytestmark = pytest.mark.slow
+
 PREPARE_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
@@ -112,7 +114,6 @@ def test_a_kill_at_a_drawn_moment_changes_no_byte(tmp_path: Path, moment: int, w
     assert_killed_and_resumed(tmp_path, moment, when)
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("moment", range(1, 38))

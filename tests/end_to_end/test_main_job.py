@@ -15,6 +15,8 @@ from stoker.run_directory import RunDirectory
 from stoker.training import run_evaluation
 from tests.end_to_end.small_job import stoker, write_job
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:

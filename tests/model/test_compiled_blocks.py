@@ -15,6 +15,8 @@ from stoker.model import Decoder
 from stoker.parallel.compilation import compile_block
 from tests.model.shapes import LENGTH, SHAPES, config_of, draw_tokens, model_of, pack
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _fresh_compiler() -> Iterator[None]:
@@ -75,7 +77,6 @@ def test_layer_drop_compiles_too() -> None:
         assert torch.allclose(gradient, wanted[name], rtol=1e-9, atol=1e-10), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["grouped", pytest.param("geglu-both", marks=pytest.mark.thorough)])
 def test_generated_kernels_compute_the_same(shape: str) -> None:
     eager, compiled = (model_of(config_of(shape), torch.float32) for _ in range(2))

@@ -21,6 +21,8 @@ from stoker.recipe import Model, Training
 from stoker.training.optimizer import build_optimizer
 from tests.distributed import run_ranks
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

@@ -13,6 +13,8 @@ import pytest
 from stoker.layout import Layout
 from tests.parallel.parity import CASES, check
 
+pytestmark = pytest.mark.slow
+
 DENSE = [name for name in CASES if "experts" not in name]
 EXPERTS = [name for name in CASES if "experts" in name]
 WITHOUT_WINDOW = [name for name in DENSE if name != "alibi, capped"]
@@ -86,7 +88,6 @@ def test_experts(layout: Layout) -> None:
     check(layout, EXPERTS)
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "layout",

@@ -16,6 +16,8 @@ from tests.distributed import run_ranks
 from tests.parallel import parity
 from tests.parallel.pipeline.pipelines import Runner, batches_of, bf16_autocast, config_of, model_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("smallest", [0, 700, 2**20])
 def test_gradients_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch, smallest: int) -> None:

@@ -22,6 +22,8 @@ from tests.distributed import run_ranks
 from tests.parallel import parity
 from tests.training.test_step import SOURCES, VOCABULARY, _global_batch, _recipe, _share
 
+pytestmark = pytest.mark.slow
+
 LAYOUTS = [
     (Layout(), ["gpt", "latent attention", "further tokens", "experts, softmax"]),
     (Layout(dp_replicate=2), ["gpt", "experts, softmax"]),

@@ -13,6 +13,8 @@ from stoker.recipe.memory import OPERATIONS, Recomputation, Recomputed
 from tests.distributed import run_ranks
 from tests.parallel import parity
 
+pytestmark = pytest.mark.slow
+
 LAYERS = 4 + 2  # those of modules for further tokens come after the others
 CHOICES: dict[str, dict[int, Recomputed]] = {
     "full": {layer: frozenset(OPERATIONS) for layer in range(LAYERS)},
@@ -73,7 +75,6 @@ def test_every_rank_computes_the_same_bits(layout: Layout, cases: list[str]) -> 
     run_ranks(_on_ranks, layout.world_size, layout, cases, ["full", "feed-forward and experts"], timeout=200)
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "layout",

@@ -18,6 +18,8 @@ from stoker.pipeline_schedule import (
 )
 from tests.pipeline_schedule.cases import CASES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("name", "v"), [pytest.param(name, v, marks=pytest.mark.slow if v > 2 else []) for name, v in CASES]

@@ -36,6 +36,8 @@ from stoker.recipe.stages import stage_to_rank
 from tests.planning.fake_cluster import Counted, counted_step
 from tests.planning.test_memory import recipe_of
 
+pytestmark = pytest.mark.slow
+
 _LLAMA = {"kv_heads": 8, "tie_embeddings": False}
 MODELS: dict[str, tuple[dict[str, Any], int]] = {
     "llama-3-8b": (

@@ -27,6 +27,8 @@ from stoker.training.precision import autocast, parameter_dtype
 from tests.distributed import run_ranks
 from tests.planning.live_bytes import peak_bytes
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 OPTIMIZERS = ["adamw", "muon", "adafactor", "lion"]
 PRECISIONS = ["fp32", "bf16", "fp16", "pure_bf16"]

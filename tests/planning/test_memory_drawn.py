@@ -28,6 +28,8 @@ from tests.distributed import run_ranks
 from tests.planning.live_bytes import kept_bytes, peak_bytes
 from tests.planning.test_memory import CPU, recipe_of
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY, LENGTH, MICRO_BATCH = 512, 128, 4
 _TIMEOUT = 1200
 LAYOUTS: dict[int, list[dict[str, Any]]] = {

@@ -17,6 +17,8 @@ from tests.distributed import run_ranks
 from tests.planning.live_bytes import peak_bytes
 from tests.planning.test_memory import CPU, held_on_rank, recipe_of
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"hidden_size": 24, "layers": 4, "heads": 6, "kv_heads": 2, "ffn_hidden_size": 37}
 DIVIDED_MODELS: dict[str, dict[str, Any]] = {
     "plain": {**SMALL, "attention_bias": True, "ffn_bias": True, "norm": "layer", "position": "learned"},

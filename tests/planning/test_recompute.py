@@ -24,6 +24,8 @@ from tests.planning.live_bytes import kept_bytes
 from tests.planning.machines import machine
 from tests.planning.test_memory import CPU, recipe_of
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"hidden_size": 64, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_hidden_size": 160}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": WIDE,

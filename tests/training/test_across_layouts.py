@@ -23,6 +23,8 @@ from stoker.training.rank import build_model
 from stoker.training.step import TrainingStep
 from tests.distributed import run_ranks
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY, LENGTH, BATCH, STEPS = 37, 16, 12, 3
 SPLITS = [
     Layout(dp_replicate=2),

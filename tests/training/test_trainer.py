@@ -20,6 +20,8 @@ from stoker.training.signals import StopRequest
 from stoker.training.trainer import Trainer
 from tests.data.corpora import build_corpus, byte_document
 
+pytestmark = pytest.mark.slow
+
 STEPS = 12
 
 

@@ -17,6 +17,8 @@ from tests.distributed import run_ranks
 from tests.parallel.context_parallel.cases import ALL_METHODS, Case, draw_case, error, part_mask
 from tests.parallel.context_parallel.ranks import group_of
 
+pytestmark = pytest.mark.slow
+
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 PLAIN = {"window": None, "alibi": False, "softcap": None, "packed": False}
 FEATURES: list[dict[str, Any]] = [

@@ -19,6 +19,8 @@ from tests.model.shapes import config_of, draw_tokens, model_of, pack
 from tests.parallel.context_parallel.cases import ALL_METHODS
 from tests.parallel.context_parallel.ranks import group_of
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = {
     16: [[16], [5, 4, 7]],
     11: [[3, 1, 7], [1, 9, 1]],
@@ -112,6 +114,5 @@ def _model_of(group: dist.ProcessGroup, method: ContextParallelMethod) -> Decode
     return model
 
 
-@pytest.mark.slow
 def test_recomputed_and_traced_blocks_have_the_same_gradients() -> None:
     run_ranks(_compare_changed, 2, timeout=200)

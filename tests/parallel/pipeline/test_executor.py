@@ -31,6 +31,8 @@ from tests.parallel.pipeline.pipelines import (
     pipeline_of,
 )
 
+pytestmark = pytest.mark.slow
+
 MICRO_BATCHES = (1, 2, 3, 5, 8)
 CPU = torch.device("cpu")
 
