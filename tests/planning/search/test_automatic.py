@@ -99,3 +99,9 @@ def test_ranks_that_divide_no_batch_are_refused(recipe: Path, monkeypatch: pytes
     monkeypatch.setenv("WORLD_SIZE", "7919")
     with pytest.raises(BadInput, match="7,919"):
         load(recipe, [], choose_layout=True)
+
+
+def test_more_processes_than_there_can_be_are_refused(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1000000000000000")
+    with pytest.raises(BadInput, match="1,000,000 at most"):
+        load(recipe, [], choose_layout=True)

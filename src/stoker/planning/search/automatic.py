@@ -24,6 +24,7 @@ _PROCESSOR = {"bf16_tflops": 0.05, "fp16_tflops": 0.05, "memory_gbps": 10.0, "li
 """A rank on a processor, roughly. Every process has to choose alike, so nothing is measured."""
 
 _NOTHING = 1e-9
+_MOST_RANKS = 1_000_000
 _OF_PROCESSORS = {
     "host_seconds_per_layer": 0.0,
     "host_seconds_per_expert": 0.0,
@@ -86,6 +87,8 @@ def _like(before: Recipe, now: Recipe) -> Recipe | None:
 
 def cluster_here(ranks: int, accelerator: Accelerator | None) -> Cluster:
     """What `ranks` processes run on: `accelerator`, or something nominal with this machine's memory."""
+    if ranks > _MOST_RANKS:
+        raise BadInput(f"WORLD_SIZE says {ranks:,} processes; a layout is chosen for {_MOST_RANKS:,} at most")
     here = min(ranks, _number("LOCAL_WORLD_SIZE") or ranks)
     host = memory = psutil.virtual_memory().total / 1e9
     if accelerator is None:
