@@ -11,12 +11,17 @@ from torch import nn
 
 from stoker.errors import EXIT_NON_FINITE, NonFinite
 from stoker.layout import Layout
-from stoker.parallel import join_world
+from stoker.parallel import join_world, single_process_world
 from stoker.parallel.placement import hold, local
 from stoker.parallel.shard import shard
 from stoker.recipe import LossScale
+from stoker.training.clock import PhaseClock
+from stoker.training.optimizer import build_optimizer
 from stoker.training.precision import DynamicLossScale, autocast, compute_dtype, dead_updates, parameter_dtype
+from stoker.training.rank import build_model
+from stoker.training.step import TrainingStep
 from tests.distributed import run_ranks
+from tests.training.test_step import SOURCES, VOCABULARY, _global_batch, _recipe, _share
 
 CPU = torch.device("cpu")
 
@@ -112,3 +117,18 @@ def _counts_on_ranks(rank: int, ranks: int, store: Any, layout: Layout) -> list[
 @pytest.mark.parametrize("layout", [Layout(dp_shard=2), Layout(dp_replicate=2)], ids=str)
 def test_dead_updates_count_each_weight_once_over_all_ranks(layout: Layout) -> None:
     assert run_ranks(_counts_on_ranks, 2, layout) == [[8.0, 10.0]] * 2
+
+
+def test_what_is_no_weight_counts_for_no_lost_update() -> None:
+    """Routers hold a bias that no optimizer moves."""
+    experts = {"experts": 4, "experts_per_token": 2, "expert_ffn_hidden_size": 8, "bias_update_rate": 0.01}
+    recipe = _recipe(precision="pure_bf16", model={"activation": "swiglu", "moe": {"gate": "sigmoid", **experts}})
+    world = single_process_world(torch.device("cpu"))
+    model = build_model(recipe, VOCABULARY, world)
+    assert any(not one.is_parameter for one in model.held)
+    train = TrainingStep(
+        recipe, SOURCES, model, build_optimizer(model.held, recipe.training), None, PhaseClock(world.device)
+    )
+    result = train(1, _share(_global_batch(1), world, 1), with_modules=False, stop=False)
+    assert result.dead_updates is not None
+    assert 0 <= result.dead_updates < 1
