@@ -61,6 +61,10 @@ class Candidate:
         """Of a step."""
         return self.seconds * self.layout.world_size / 3600
 
+    def price(self, goal: Goal) -> float:
+        """What is to be little: seconds of a step, or accelerator-hours."""
+        return self.accelerator_hours if goal == "cost" else self.seconds
+
     def overrides(self) -> list[str]:
         """The configuration as one would type it behind a recipe."""
         defaults, found = Layout().model_dump(), []
@@ -94,8 +98,8 @@ class Found:
         return self.candidates[0]
 
     def price(self, one: Candidate) -> float:
-        """What is to be little: seconds of a step, or accelerator-hours."""
-        return one.accelerator_hours if self.goal == "cost" else one.seconds
+        """Of the search's own goal."""
+        return one.price(self.goal)
 
     def as_recipe(self) -> Recipe:
         """The recipe with the best configuration put in."""
@@ -129,7 +133,7 @@ def search(
     best = [one for size in sizes for one in searching.best_of(size)]
     if not best:
         raise BadInput(_nothing_fits(searching, sizes[-1]))
-    best.sort(key=lambda one: one.accelerator_hours if goal == "cost" else one.seconds)
+    best.sort(key=lambda one: one.price(goal))
     ordered = _simplest_first(best, goal)
     while not is_possible(as_recipe(recipe, ordered[0].layout, ordered[0].micro_batch_size, ordered[0].memory)):
         best.remove(ordered[0])
@@ -263,12 +267,8 @@ def _memories() -> Iterator[Memory]:
 
 def _simplest_first(candidates: list[Candidate], goal: Goal) -> list[Candidate]:
     """The simplest of those that are as good as the first, then the others in order."""
-
-    def value(one: Candidate) -> float:
-        return one.accelerator_hours if goal == "cost" else one.seconds
-
-    as_good = [one for one in candidates if value(one) <= _AS_GOOD * value(candidates[0])]
-    simplest = min(as_good, key=lambda one: (_dimensions(one), value(one)))
+    as_good = [one for one in candidates if one.price(goal) <= _AS_GOOD * candidates[0].price(goal)]
+    simplest = min(as_good, key=lambda one: (_dimensions(one), one.price(goal)))
     return [simplest, *(one for one in candidates if one is not simplest)]
 
 
@@ -299,7 +299,7 @@ def _nothing_fits(searching: _Search, ranks: int) -> str:
     while nodes < 2**17 and larger is None:
         step, nodes = max(1, nodes // _TRIED), nodes * 2
         if would_do(nodes):
-            larger = next(fewer for fewer in range(nodes // 2 + step, nodes + 1, step) if would_do(fewer))
+            larger = next((fewer for fewer in range(nodes // 2 + step, nodes, step) if would_do(fewer)), nodes)
     remedy = (
         f"the smallest such cluster that would do has about {larger:,} nodes "
         f"({larger * cluster.accelerators_per_node:,} accelerators)"
