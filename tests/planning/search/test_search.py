@@ -173,6 +173,13 @@ def test_a_model_that_cannot_fit_is_refused_with_the_smallest_cluster_that_would
         search(recipe, VOCABULARY, h100(nodes // 2))
 
 
+def test_twice_as_many_nodes_are_named_where_no_number_between_would_do() -> None:
+    accelerator = {"bf16_tflops": 125, "memory_gb": 20, "memory_gbps": 900, "link_gbps_per_direction": 150}
+    described = {"accelerator": accelerator, "nodes": 33, "host_memory_gb": 1e-3}
+    with pytest.raises(BadInput, match=r"has about 66 nodes"):
+        search(recipe_of("llama-3-405b", 528), VOCABULARY, cluster_of(described))
+
+
 def test_what_is_offloaded_must_fit_into_host_memory() -> None:
     recipe = recipe_of("llama-3-70b", 64)
     little, much = (h100(1).model_copy(update={"host_memory_gb": size}) for size in (300.0, 4000.0))
