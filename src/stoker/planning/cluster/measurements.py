@@ -58,6 +58,7 @@ MEASURED = ("step_time_s", "step_time_s_derived", "tokens_per_s_per_gpu", "token
 MEMORY = "peak_mem_gib"
 
 _FACTOR_OF_UNITS = 5.0
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,8 @@ class Measurement:
 def read_measurements(path: Path) -> list[Measurement]:
     """The rows of `path`.
 
-    Raises `BadInput` for what is no such table, naming the columns that are missing. A row with a cell that cannot
-    be carries what is wrong with it.
+    Raises `BadInput` for what is no such table, naming the columns that are missing, and for one without a row that
+    can be. Otherwise a row with a cell that cannot be carries what is wrong with it.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -119,6 +120,8 @@ def read_measurements(path: Path) -> list[Measurement]:
         raise BadInput(f"{path}: no CSV in UTF-8 ({error})") from None
     if not rows:
         raise BadInput(f"{path}: no rows below the header; expected one for each measurement")
+    if all(row.problem for row in rows):  # a column in another unit, not an odd cell
+        raise BadInput("\n".join(f"{path}: line {row.line}: {row.problem}" for row in rows[:_SHOWN]))
     return rows
 
 
