@@ -125,6 +125,14 @@ def test_a_row_of_too_few_fields_costs_itself_alone(tmp_path: Path) -> None:
     assert sum(found.reasons.values()) == 1
 
 
+def test_a_column_in_another_unit_is_refused_with_line_and_column(tmp_path: Path) -> None:
+    path = _table(tmp_path / "table.csv", lambda row: row.update({"hidden": "0.5"}), rows=2)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[2]]) + "\n")
+    with pytest.raises(BadInput, match=r"line 2: column hidden: '0.5'; expected a whole number"):
+        read_measurements(path)
+
+
 def test_every_missing_column_is_named(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("id,source,gpu\n1,a,A100\n")
