@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
@@ -171,7 +172,6 @@ def test_the_file_alone_adds_the_same_special_tokens(tmp_path: Path, add_bos: bo
 
 
 def test_transformers_loads_the_file_and_agrees(trained: Path, encoder: TextEncoder) -> None:
-    transformers = pytest.importorskip("transformers")
     fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(trained), bos_token=BOS, eos_token=EOS)
     text = "  Some words,\r\n 中文 3.14 'tis\n\n\tdone "
     (ours,) = encoder.encode_documents([text])

@@ -116,7 +116,6 @@ def test_data_show_prints_the_documents_of_a_step(finished: Path) -> None:
 
 
 def test_export_loads_in_transformers(finished: Path, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     result = stoker("export", _run(finished).path, tmp_path / "exported")

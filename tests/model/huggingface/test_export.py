@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 from stoker.errors import BadInput, MissingExtra, StokerError
@@ -19,8 +20,6 @@ from stoker.model.huggingface.architectures import Architecture
 from stoker.model.huggingface.parity import draw_weights
 from stoker.recipe import Model
 from tests.model.huggingface.shapes import SHAPES, shape
-
-transformers = pytest.importorskip("transformers")
 
 VOCABULARY, LENGTH = 304, 32
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import transformers
 
 from stoker.data.tokenizer import TextEncoder, adopt_tokenizer
 from stoker.errors import BadInput, StokerError
@@ -16,8 +18,6 @@ from stoker.model.huggingface.tokenizer_files import check_tokenizer, tokenizer_
 from stoker.recipe import Tokenizer
 from tests.model.huggingface.conftest import TEXT, TOKENIZER_SETTINGS
 from tests.model.huggingface.shapes import shape
-
-transformers = pytest.importorskip("transformers")
 
 TEXTS = ["A quick dog.", "", "  blanks\n\n\tand 123 lines\r\n", "caf\u00e9 cafe\u0301 这是 🙂", TEXT[:150]]
 
@@ -91,11 +91,11 @@ def test_what_is_no_tokenizer_is_refused(content: str, tmp_path: Path) -> None:
         tokenizer_files(tmp_path / "tokenizer.json", 304, 32, 0, 1)
 
 
-@pytest.mark.skipif(int(transformers.__version__.split(".")[0]) < 5, reason="version 4 opens the file as it is")
 def test_a_class_that_brings_its_own_way_of_splitting_is_caught(tokenizer_path: Path, tmp_path: Path) -> None:
     folder = exported(tokenizer_path, tmp_path / "export")
     check_tokenizer(folder)
     content = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**content, "model_type": "qwen2"}))
-    with pytest.raises(StokerError, match="reads the exported tokenizer otherwise"):
+    opened_as_it_is = transformers.__version__.startswith("4.")  # whatever the class is
+    with nullcontext() if opened_as_it_is else pytest.raises(StokerError, match="reads the exported tokenizer"):
         check_tokenizer(folder)
