@@ -49,8 +49,9 @@ def main() -> None:
         results += found
         rows += table.markdown_rows(subject.name.removeprefix("verify-"), found)
         print_result(f"{path.name}: {table.verdict(found)}")
-    text = table.markdown(table.MARKDOWN_HEADERS, rows) + "\n" + covered(results, time.monotonic() - begun)
-    put(chosen.page, text)
+        # After every model, so that an interruption loses one model's layouts and not all.
+        text = table.markdown(table.MARKDOWN_HEADERS, rows) + "\n" + covered(results, time.monotonic() - begun)
+        put(chosen.page, text)
     if not all(result.agrees for result in results):
         print_error("some layouts differ")
         sys.exit(1)

@@ -33,7 +33,7 @@ def _share(path: Path, seed: int) -> list[Layout]:
     has_experts = path.stem in WITH_EXPERTS
     alike = [one for one in RECIPES if (one.stem in WITH_EXPERTS) == has_experts]
     share = [one for one in drawn if (one.ep > 1) == has_experts][alike.index(path) :: len(alike)]
-    shape = load_recipe(path).recipe.shape
+    shape = subject_of(load_recipe(path).recipe).shape
     assert not [problem for one in share for problem in problems(one, shape)]
     return share
 
