@@ -15,9 +15,10 @@ from stoker.plural import counted
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import Record
+from stoker.recovery import Standby, train
 from stoker.report import write_report
 from stoker.run_directory import RunDirectory
-from stoker.training.launching import plan_for, require_trainable, train
+from stoker.training.launching import plan_for, require_trainable
 from stoker.training.run_evaluation import evaluate_run
 from stoker.training.trained_model import load_trained_model
 
@@ -59,12 +60,12 @@ class MainJobOutcome:
         )
 
 
-def run_main_job(loaded: LoadedRecipe, progress: Progress) -> MainJobOutcome:
-    """Do what is still to do of the main job, saying which stage it is at."""
+def run_main_job(loaded: LoadedRecipe, progress: Progress, ready: Standby | None = None) -> MainJobOutcome:
+    """Do what is still to do of the main job, saying which stage it is at; `ready` supervises the training."""
     run = loaded.run
     require_trainable(loaded, run)
     corpus = _prepared(loaded, progress)
-    outcome = train(loaded, run, progress)
+    outcome = train(loaded, run, progress, ready)
     if not outcome.trained_now:
         progress.say(f"train: done before, {counted(outcome.steps, 'steps')}")
     scores = _scores(run, outcome.steps, progress)

@@ -21,14 +21,15 @@ from pathlib import Path
 from stoker.cli.arguments import load
 from stoker.errors import OutOfMemory
 from stoker.progress import Silent
-from stoker.training.launching import train
+from stoker.recovery import standby, train
 
 loaded = load(Path(sys.argv[1]), sys.argv[3:])
 used = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 limit = used + int(sys.argv[2]) * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    train(loaded, loaded.run, Silent())
+    with standby(forked=True) as ready:
+        train(loaded, loaded.run, Silent(), ready)
 except OutOfMemory as error:
     print(error)
 else:
@@ -97,10 +98,10 @@ def test_a_run_that_dies_for_memory_says_what_would_fit_and_that_fits(job: Path)
 
 def test_a_rank_that_runs_out_tells_the_launcher_what_it_held() -> None:
     from stoker.run_directory import RunDirectory
-    from stoker.training.local_ranks import _as_failure
+    from stoker.recovery.processes import as_failure
 
     seen = OutOfMemory("rank 1 ran out of memory")
     seen.held_bytes = 7
-    failure = _as_failure(seen, 1, RunDirectory(Path("nowhere")))
+    failure = as_failure(seen, 1, RunDirectory(Path("nowhere")))
     assert failure["error"] is OutOfMemory
     assert failure["held_bytes"] == 7

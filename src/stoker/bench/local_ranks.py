@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime
 import os
-import threading
 import time
 from collections.abc import Callable
-from multiprocessing import connection, forkserver, get_context, parent_process, resource_tracker
+from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from stoker.bench.measurement import Advance, measure
 from stoker.bench.request import Request, launched_ranks
 from stoker.bench.results import Measurement
+from stoker.child_processes import die_with_parent, fork_server
 from stoker.errors import EXIT_FAILED, StokerError
 
 _GRACE_SECONDS = 5.0
@@ -32,10 +32,7 @@ def measure_everywhere(request: Request, advance: Advance) -> Measurement:
 
 def _on_this_machine(request: Request, advance: Advance) -> Measurement:
     """Raises the error of the rank that failed first. No rank outlives the call."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["stoker.bench.local_ranks"])
-    resource_tracker.ensure_running()
-    forkserver.ensure_running()
+    context = fork_server("stoker.bench.local_ranks")
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     processes: list[ForkServerProcess] = []
     inboxes: list[connection.Connection] = []
@@ -93,7 +90,7 @@ def _await_result(
 
 
 def _rank_main(request: Request, rank: int, port: int, sender: connection.Connection) -> None:
-    _end_with_parent()
+    die_with_parent()
     send: Callable[[Any], None] = sender.send if rank == 0 else _tell_nobody
     try:
         timeout = datetime.timedelta(seconds=request.timeout_seconds)
@@ -110,15 +107,3 @@ def _rank_main(request: Request, rank: int, port: int, sender: connection.Connec
 
 def _tell_nobody(message: Any) -> None:
     pass
-
-
-def _end_with_parent() -> None:
-    """A rank whose starter is gone must not go on alone."""
-    parent = parent_process()
-    assert parent is not None
-
-    def wait() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(EXIT_FAILED)
-
-    threading.Thread(target=wait, daemon=True, name="end-with-parent").start()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from stoker.cli.application import application, main
 from stoker.cli.bench import verbs as bench_verbs
 from stoker.cli.data import verbs as data_verbs
+from stoker.cli.drill import drill
 from stoker.cli.job import prepare, run, train
 from stoker.cli.plan import verbs as plan_verbs
 from stoker.cli.recipe import verbs as recipe_verbs
@@ -26,6 +27,7 @@ _VERBS: dict[str, Callable[..., None]] = {
     "run": run,
     "prepare": prepare,
     "verify": verify,
+    "drill": drill,
     "train": train,
     "eval": evaluate,
     "report": report,

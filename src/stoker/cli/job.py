@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunFolder, load
 from stoker.console import print_json, print_result, progress_for
 from stoker.plural import counted
@@ -15,9 +17,12 @@ def run(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, 
     Example: `stoker run examples/quickstart/recipe.yaml training.steps=100`
     """
     loaded = load(recipe, overrides, run, choose_layout=True)
+    clean = "torch" not in sys.modules
     from stoker.main_job import run_main_job
+    from stoker.recovery import standby
 
-    outcome = run_main_job(loaded, progress_for(json))
+    with standby(forked=clean) as ready:
+        outcome = run_main_job(loaded, progress_for(json), ready)
     print_json(outcome.as_json()) if json else print_result(outcome.as_text())
 
 
@@ -43,9 +48,12 @@ def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None
     Example: `stoker train recipe.yaml training.steps=2000 --run runs/longer`
     """
     loaded = load(recipe, overrides, run, choose_layout=True)
-    from stoker.training.launching import train as train_run
+    clean = "torch" not in sys.modules
+    from stoker.recovery import standby
+    from stoker.recovery import train as train_run
 
-    outcome = train_run(loaded, loaded.run, progress_for(json))
+    with standby(forked=clean) as ready:
+        outcome = train_run(loaded, loaded.run, progress_for(json), ready)
     if json:
         print_json(
             {

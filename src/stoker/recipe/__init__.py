@@ -13,6 +13,7 @@ from stoker.recipe.latent import LatentAttention
 from stoker.recipe.mixture import MixtureOfExperts
 from stoker.recipe.model import Model
 from stoker.recipe.operation import Checkpoint, Evaluation, Telemetry
+from stoker.recipe.recovery import Recovery
 from stoker.recipe.section import Section
 from stoker.recipe.training import (
     Adafactor,
@@ -48,6 +49,7 @@ __all__ = [
     "PackageFiles",
     "Precision",
     "Recipe",
+    "Recovery",
     "Schedule",
     "Section",
     "Source",
@@ -74,6 +76,7 @@ class Recipe(Section):
     training: Training
     layout: Layout = Layout()
     checkpoint: Checkpoint = Checkpoint()
+    recovery: Recovery = Recovery()
     telemetry: Telemetry = Telemetry()
     evaluation: Evaluation = Evaluation()
 

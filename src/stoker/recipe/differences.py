@@ -26,6 +26,7 @@ FREE = (
     Freedom(r"name|run"),
     Freedom(r"training\.steps", "the schedule and the last step follow the new number from the next step on"),
     Freedom(r"checkpoint\..*"),
+    Freedom(r"recovery\..*"),
     Freedom(r"evaluation\..*"),
     Freedom(r"telemetry\..*"),
     Freedom(r"layout\..*", "the same samples in the same order, but sums are rounded in another order"),

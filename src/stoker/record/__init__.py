@@ -2,6 +2,7 @@
 
 record/rank-00000/live.frames                                    newest rows, framed and checksummed
 record/rank-00000/step-000000000001-000000002048.parquet         sealed rows of one kind
+record/supervisor/…                                              failures and restarts
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from stoker.record.coverage import CoverageReport, samples_seen
 from stoker.record.reading import Attempt, Gap, Record
 from stoker.record.rows import names_of, rows_of
+from stoker.record.segments import SUPERVISOR
 from stoker.record.writing import RecordWriter
 
 __all__ = [
+    "SUPERVISOR",
     "Attempt",
     "CoverageReport",
     "Gap",

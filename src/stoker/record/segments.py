@@ -37,9 +37,13 @@ class Segment:
     last: int
 
 
+SUPERVISOR = -1
+"""Stands for the supervisor of the ranks where a rank's number is asked for."""
+
+
 def rank_folder(record: Path, rank: int) -> Path:
-    """Where one rank writes."""
-    return record / f"rank-{rank:05d}"
+    """Where one rank writes, or the supervisor of all."""
+    return record / ("supervisor" if rank == SUPERVISOR else f"rank-{rank:05d}")
 
 
 def list_segments(folder: Path) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""From a recipe to a finished training run: opens the run's folder and starts its ranks."""
+"""What every way to start a run needs: its folder, its plan, what is shown of it; and one rank of a launcher's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from stoker.checkpoint import latest
 from stoker.data.corpus import Corpus
-from stoker.data.prepare import find_prepared, prepare
+from stoker.data.prepare import find_prepared
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
 from stoker.errors import BadInput, OutOfMemory, Terminated
 from stoker.layout.validity import require_world_size
@@ -28,7 +28,6 @@ from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
 from stoker.record import Record
 from stoker.record.environment import describe_environment
 from stoker.run_directory import RunDirectory
-from stoker.training.local_ranks import run_ranks
 from stoker.training.origin import write_origin
 from stoker.training.out_of_memory import with_help
 from stoker.training.rank import Job, train_rank, use_processors
@@ -37,42 +36,13 @@ from stoker.training.signals import listening
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """How a training run stands when `train` returns."""
+    """How a training run stands when it has ended well."""
 
     run: RunDirectory
     steps: int
     checkpoint: Path
     trained_now: bool
     """False when every step was already done."""
-
-
-def train(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
-    """Train what `loaded` says in the folder `run`, from its newest checkpoint if it has one.
-
-    Prepares the corpus first where that is still to do. Under a launcher that sets `WORLD_SIZE`
-    (torchrun, for instance) this process is one of the ranks; otherwise the ranks are started here.
-    """
-    if "WORLD_SIZE" in os.environ:
-        return _train_as_one_rank(loaded, run, progress)
-    require_trainable(loaded, run)
-    corpus = prepare(loaded, progress)
-    with run.held("train") as lock:
-        job = open_run(loaded, run, corpus, progress)
-        checkpoint = latest(run.checkpoints)
-        if checkpoint is not None and _step_of(checkpoint) >= loaded.recipe.training.steps:
-            return TrainingOutcome(run, _step_of(checkpoint), checkpoint, trained_now=False)
-        first = _step_of(checkpoint) if checkpoint else 0
-        with (
-            _stopping(run),
-            _helping(loaded, run, corpus),
-            _shown(progress, job, first) as report,
-            listening() as stop,
-        ):
-            if loaded.recipe.layout.world_size == 1:
-                train_rank(job, 0, 0, 1, None, stop, report)
-            else:
-                run_ranks(job, stop, lock, report)
-        return _outcome(run)
 
 
 def require_trainable(loaded: LoadedRecipe, run: RunDirectory) -> Recipe | None:
@@ -126,23 +96,24 @@ def plan_for(loaded: LoadedRecipe, corpus: Corpus, machine: Machine | None = Non
     return make_plan(recipe, vocabulary_size, machine or measure_machine(recipe, vocabulary_size, hardware))
 
 
-def _train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
+def train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
+    """Train as the rank that a launcher's environment says; it answers for all ranks, and supervises them."""
     rank, local_rank = _set_by_launcher("RANK"), _set_by_launcher("LOCAL_RANK", "0")
     local_ranks = _set_by_launcher("LOCAL_WORLD_SIZE", "1")
     require_world_size(loaded.recipe.layout, loaded.recipe.shape, _set_by_launcher("WORLD_SIZE"))
     corpus = find_prepared(loaded)
     if corpus is None:
         raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
-    with _stopping(run), _helping(loaded, run, corpus), listening() as stop:
+    with stopping(run), helping(loaded, run, corpus), listening() as stop:
         if rank != 0:  # rank 0 joins only when the folder is ready, and tells the others its attempt
             job = Job(loaded.recipe, run.path, corpus.folder, attempt=0)
             train_rank(job, rank, local_rank, local_ranks, None, stop, lambda message: None)
-            return _outcome(run)
+            return outcome_of(run)
         with run.held("train"):
             job = open_run(loaded, run, corpus, progress)
-            with _shown(progress, job, 0) as report:
+            with shown(progress, job, 0) as report:
                 train_rank(job, rank, local_rank, local_ranks, None, stop, report)
-    return _outcome(run)
+    return outcome_of(run)
 
 
 def _set_by_launcher(variable: str, default: str = "") -> int:
@@ -155,30 +126,32 @@ def _set_by_launcher(variable: str, default: str = "") -> int:
     return int(value)
 
 
-def _outcome(run: RunDirectory) -> TrainingOutcome:
+def outcome_of(run: RunDirectory) -> TrainingOutcome:
+    """How the run stands now that it has been trained."""
     checkpoint = latest(run.checkpoints)
     if checkpoint is None:
         raise BadInput(f"{run.checkpoints} holds no complete checkpoint")
-    return TrainingOutcome(run, _step_of(checkpoint), checkpoint, trained_now=True)
+    return TrainingOutcome(run, step_of(checkpoint), checkpoint, trained_now=True)
 
 
-def _step_of(checkpoint: Path) -> int:
+def step_of(checkpoint: Path) -> int:
+    """The step that a checkpoint was saved after."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
 @contextmanager
-def _stopping(run: RunDirectory) -> Iterator[None]:
+def stopping(run: RunDirectory) -> Iterator[None]:
     """Say of a run that was asked to stop how far it is saved."""
     try:
         yield
     except Terminated:
         saved = latest(run.checkpoints)
-        how_far = "nothing was trained yet" if saved is None else f"saved after step {_step_of(saved):,}"
+        how_far = "nothing was trained yet" if saved is None else f"saved after step {step_of(saved):,}"
         raise Terminated(f"asked to stop: {how_far}") from None
 
 
 @contextmanager
-def _helping(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus) -> Iterator[None]:
+def helping(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus) -> Iterator[None]:
     """Say of a run that died for memory what would fit."""
     try:
         yield
@@ -187,7 +160,7 @@ def _helping(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus) -> Iterato
 
 
 @contextmanager
-def _shown(progress: Progress, job: Job, done: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+def shown(progress: Progress, job: Job, done: int) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Show what rank 0 reports: a bar with step, loss, learning rate, gradient norm and tokens per second."""
     recipe = job.recipe
     accumulation = recipe.accumulation_at(1)
@@ -198,13 +171,14 @@ def _shown(progress: Progress, job: Job, done: int) -> Iterator[Callable[[dict[s
     )
     with progress.task("train", recipe.training.steps, "steps") as task:
         task.advance(done)
-        yield _StepLine(progress, task)
+        yield _StepLine(progress, task, done)
 
 
 class _StepLine:
     """Turns reports into the words beside the bar."""
 
-    def __init__(self, progress: Progress, task: Task) -> None:
+    def __init__(self, progress: Progress, task: Task, done: int) -> None:
+        self._done = done
         self._progress = progress
         self._task = task
         self._before = time.monotonic()
@@ -226,4 +200,6 @@ class _StepLine:
             f"loss {message['loss']:.3f}  lr {message['learning_rate']:.2e}  "
             f"norm {message['gradient_norm']:.2f}  {self._tokens_per_second:,.0f} tokens/s"
         )
-        self._task.advance()
+        if message["step"] > self._done:  # a run that went back does some steps again
+            self._done = message["step"]
+            self._task.advance()

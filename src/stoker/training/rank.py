@@ -24,6 +24,7 @@ from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
 from stoker.training.clock import PhaseClock
 from stoker.training.held_out_text import HeldOutText
+from stoker.training.marks import Marks
 from stoker.training.optimizer import build_optimizer
 from stoker.training.out_of_memory import as_seen, ran_out
 from stoker.training.position import Position
@@ -43,6 +44,8 @@ class Job:
     run: Path
     corpus: Path
     attempt: int
+    snapshots: Path | None = None
+    """Folder in host memory for copies of the state; None where nobody keeps them."""
 
 
 def train_rank(
@@ -53,8 +56,13 @@ def train_rank(
     store: dist.Store | None,  # type: ignore[name-defined]
     stop: StopRequest,
     report: Report,
+    marks: Marks | None = None,
+    when_built: Callable[[Trainer], None] = lambda trainer: None,
 ) -> None:
-    """Train as rank `rank` until the last step is done. Collective over all ranks of the job's layout."""
+    """Train as rank `rank` until the last step is done. Collective over all ranks of the job's layout.
+
+    `marks` are where a supervisor sees this rank move; `when_built` is given the trainer before its first step.
+    """
     training = job.recipe.training
     device = choose_device(training.device, local_rank)
     # Products of matrices are rounded differently by another number of threads.
@@ -63,7 +71,8 @@ def train_rank(
     try:
         on_host = training.memory.offload_parameters
         with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds, on_host) as world:
-            trainer = build_trainer(job, world, stop, report)
+            trainer = build_trainer(job, world, stop, report, marks)
+            when_built(trainer)
             try:
                 trainer.fit()
             finally:
@@ -74,11 +83,13 @@ def train_rank(
         raise
 
 
-def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> Trainer:
+def build_trainer(
+    job: Job, world: World, stop: StopRequest, report: Report, marks: Marks | None = None
+) -> Trainer:
     """Build model, optimizer and feed on this rank, and load the newest checkpoint if there is one."""
     recipe, run = job.recipe, RunDirectory(job.run)
     corpus = Corpus.open(job.corpus)
-    clock = PhaseClock(world.device)
+    clock = PhaseClock(world.device, marks)
     attempt = world.agree(job.attempt)
     model = build_model(recipe, corpus.vocabulary_size, world)
     optimizer = build_optimizer(model.held, recipe.training)
@@ -86,6 +97,7 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report) -> 
     checkpoint = latest(run.checkpoints)
     if checkpoint is not None:
         position = Position.from_progress(load(checkpoint, model.held, optimizer), attempt)
+    clock.marks.stand_at(position.step)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
     if loss_scale is not None and position.loss_scale is not None:
         loss_scale.load_state_dict(position.loss_scale)

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection, get_context
+from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from types import TracebackType
 from typing import Any, TypeVar
@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+from stoker.child_processes import die_with_parent, fork_server
 from stoker.errors import StokerError
-from stoker.training.local_ranks import _end_with_parent, _start_server
 from stoker.verification.work import Place
 
 Work = TypeVar("Work")
@@ -44,13 +44,11 @@ class Workers:
         """On CUDA devices if there are as many as `most_ranks`, so that all layouts run on the same kind."""
         self._timeout = timeout_seconds
         self._on_cuda = torch.cuda.is_available() and torch.cuda.device_count() >= most_ranks
-        self._context = get_context("forkserver")
         self._workers: dict[int, _Worker] = {}
         self._numbers = itertools.count()
 
     def __enter__(self) -> Workers:
-        self._context.set_forkserver_preload([__name__])
-        _start_server()
+        self._context = fork_server(__name__)
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         return self
 
@@ -123,7 +121,7 @@ class Workers:
 
 
 def _worker_main(messages: connection.Connection, port: int) -> None:
-    _end_with_parent()
+    die_with_parent()
     torch.set_num_threads(1)
     store = TCPStore("127.0.0.1", port, is_master=False)
     while True:

@@ -1,0 +1,36 @@
+"""The section `recovery`: what the supervisor of a run takes for a failure, and what it does about it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from stoker.recipe.section import Section
+
+AfterTermination = Literal["stop", "requeue"]
+
+
+class Recovery(Section):
+    """How a run that fails goes on by itself, and when it gives up."""
+
+    copy_every: int = Field(default=0, ge=0)
+    """Steps between copies of weights and optimizer state in host memory, from which a failed run goes on
+    without the disk; 0 makes none. Two copies are kept."""
+    same_failure: int = Field(default=3, ge=1)
+    """How often the same step may fail in the same way before the run gives up."""
+    longest_backoff_seconds: float = Field(default=60.0, ge=0)
+    """Longest wait before a restart. The first restart is immediate; failures without a step between them wait
+    1, 2, 4 … seconds."""
+    hang_steps: float = Field(default=3.0, gt=0)
+    """A rank that leaves no mark for so many median steps hangs, and so does …"""
+    hang_seconds: float = Field(default=5.0, gt=0)
+    """… nobody before so many seconds."""
+    start_seconds: float = Field(default=600.0, gt=0)
+    """How long a rank may be silent while it starts, compiles, or first does what is done only now and then."""
+    grace_seconds: float = Field(default=30.0, gt=0)
+    """How long after SIGTERM this machine's scheduler kills: Slurm's KillWait, Kubernetes'
+    terminationGracePeriodSeconds."""
+    on_sigterm: AfterTermination = "stop"
+    """`stop` ends with exit code 143 once the state is saved; `requeue` with 75, which asks the scheduler for
+    another turn."""

@@ -1,0 +1,133 @@
+"""One start of all ranks, on one node or several, until all have ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import connection
+
+from stoker.errors import Terminated
+from stoker.recovery.crew import Crew, Sight
+from stoker.recovery.failure import Failure, first_failure, hang, killed_rank, lost_node
+from stoker.recovery.faults import Fault
+from stoker.recovery.processes import Message
+from stoker.recovery.silence import Silence
+from stoker.training.out_of_memory import oom_kills
+from stoker.training.rank import Job
+from stoker.training.signals import StopRequest
+
+_POLL_SECONDS = 0.05
+_SETTLE_SECONDS = 0.3
+"""How long after the first failure another one may still turn out to be its cause."""
+_SAVING_SECONDS = 10.0
+"""The same while the ranks were asked to stop: all save before any ends."""
+_SUSPECT_SECONDS = 0.5
+"""How long a silence is looked at, several times, before it counts: a process that runs is not hanging."""
+
+Tell = Callable[[Message], None]
+
+
+class Attempt:
+    """Ranks at work. `first_step` is the step that they went on from, `last_step` the last that all completed."""
+
+    def __init__(
+        self,
+        job: Job,
+        crews: Sequence[tuple[Crew, Sequence[int]]],
+        faults: tuple[Fault, ...],
+        silence: Silence,
+        stop: StopRequest,
+        tell: Tell,
+    ) -> None:
+        self.job = job
+        self.faults_done: set[str] = set()
+        self.first_step = self.last_step = 0
+        self._crews = crews
+        self._faults = faults
+        self._silence = silence
+        self._stop = stop
+        self._tell = tell
+        self._killed_before = oom_kills()
+        self._heard = False
+        self._suspected_since: float | None = None
+        self._stopping = False
+
+    def run(self, interrupted: Callable[[], bool] = lambda: False) -> Failure | None:
+        """None when every rank has done the last step, or when `interrupted` says that these ranks shall end."""
+        crews = [crew for crew, _ in self._crews]
+        try:
+            meeting = crews[0].open_meeting()
+            for crew, ranks in self._crews:
+                crew.start(self.job, ranks, meeting, self._faults)
+            self._silence.begin(self.job.recipe.layout.world_size, time.monotonic())
+            return self._watch(crews, interrupted)
+        finally:
+            for crew in crews:
+                crew.end()
+
+    def _watch(self, crews: list[Crew], interrupted: Callable[[], bool]) -> Failure | None:
+        settle: float | None = None
+        before = time.monotonic()
+        while True:
+            connection.wait([one for crew in crews for one in crew.waitables()], timeout=_POLL_SECONDS)
+            sights = self._look(crews)
+            now = time.monotonic()
+            if lost := next((crew for crew in crews if crew.is_lost), None):
+                return lost_node(lost.node, lost.ranks)
+            self._silence.look([sights[rank].mark for rank in sorted(sights)], now, max(0.0, now - before - 1.0))
+            before = now
+            if not any(sight.talks for sight in sights.values()):
+                return first_failure(sights, self._killed_before)
+            if self._stop.asked:
+                self._pass_on_stop(crews)
+            if interrupted():
+                return None
+            if any(sight.failure or sight.exit_code for sight in sights.values()):
+                settle = settle or now + (_SAVING_SECONDS if self._stop.asked else _SETTLE_SECONDS)
+                if killed_rank(sights) is not None or now > settle:
+                    return first_failure(self._look(crews), self._killed_before)
+            elif (found := self._find_hang(crews, sights, now)) is not None:
+                return found
+
+    def _look(self, crews: list[Crew]) -> Mapping[int, Sight]:
+        sights: dict[int, Sight] = {}
+        for crew in crews:
+            for message in crew.news():
+                self._hear(message)
+            sights.update(crew.sights())
+        marks = [sight.mark for sight in sights.values()]
+        stood_at = [mark.stood_at for mark in marks if mark.stood_at is not None]
+        if marks and len(stood_at) == len(marks):
+            self.first_step = min(stood_at)
+            self.last_step = max(self.first_step, min(mark.step for mark in marks))
+        return sights
+
+    def _hear(self, message: Message) -> None:
+        if message["kind"] == "fault":
+            self.faults_done.add(message["fault"])
+        elif message["kind"] == "finished":
+            return
+        else:
+            self._heard = True
+        self._tell(message)
+
+    def _pass_on_stop(self, crews: list[Crew]) -> None:
+        if not self._heard and self.last_step == self.first_step:
+            raise Terminated("asked to stop while the ranks were starting")
+        if not self._stopping:
+            self._stopping = True
+            for crew in crews:
+                crew.signal(signal.SIGTERM)
+
+    def _find_hang(self, crews: list[Crew], sights: Mapping[int, Sight], now: float) -> Failure | None:
+        hanging = self._silence.hanging(now, [sights[rank].state for rank in sorted(sights)])
+        if not hanging:
+            self._suspected_since = None
+            return None
+        self._suspected_since = self._suspected_since or now
+        if now - self._suspected_since < _SUSPECT_SECONDS:
+            return None
+        views = {rank: view for crew in crews for rank, view in crew.views().items()}
+        silent = max(self._silence.silent_for(rank, now) for rank in hanging)
+        return hang(views, silent, self._silence.shortest_limit)

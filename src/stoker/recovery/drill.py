@@ -1,0 +1,271 @@
+"""Rehearses faults: the same run undisturbed and with each fault, and what the fault cost.
+
+Every run has a process of its own, forked from this one, which computes nothing itself.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stoker.checkpoint import latest, read_weights
+from stoker.child_processes import die_with_parent
+from stoker.data.prepare import prepare
+from stoker.errors import StokerError, Terminated
+from stoker.progress import Progress, Silent
+from stoker.recipe.loading import LoadedRecipe
+from stoker.record import SUPERVISOR, Record, samples_seen
+from stoker.recovery.faults import KINDS, Fault, parse_fault, require_possible
+from stoker.recovery.supervised import standby, train
+from stoker.run_directory import RunDirectory
+
+_COMMANDS = 5
+"""How often the command is given for one run: some faults end it, and it goes on when it is given again."""
+_END_THE_COMMAND = ("sigterm", "kill_command")
+_SURVIVED_BY_ITSELF = ("kill", "error", "freeze", "hang", "spin", "slow", "corrupt_checkpoint", "network")
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What came of one run with faults."""
+
+    faults: tuple[str, ...]
+    finished: bool
+    commands: int
+    """How often the command had to be given."""
+    seconds: float
+    restarts: int
+    detect_seconds: tuple[float, ...]
+    """From each fault until it was noticed; of those that were."""
+    recover_seconds: tuple[float, ...]
+    """From each failure until the next step was complete."""
+    steps_lost: int
+    """Steps that had to be done again."""
+    samples_lost: int
+    samples_repeated: int
+    blamed: tuple[tuple[int, ...], ...]
+    """The ranks that each failure was put down to."""
+    weights: str
+    """`bit-identical` to the undisturbed run's, or by how much they differ at most."""
+    said: str
+    """Why it did not finish; empty when it did."""
+
+    @property
+    def survived(self) -> bool:
+        """Whether it ended in the same place, by itself where the fault did not end the command."""
+        exact = self.weights == "bit-identical" and not self.samples_lost and not self.samples_repeated
+        ending = sum(fault.partition("@")[0] in _END_THE_COMMAND for fault in self.faults)
+        return self.finished and exact and self.commands <= 1 + ending
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {**asdict(self), "survived": self.survived}
+
+
+def rehearse(
+    loaded: LoadedRecipe, drills: Sequence[tuple[Fault, ...]], folder: Path, progress: Progress
+) -> list[Rehearsal]:
+    """Run the recipe undisturbed, and once for each of `drills`, in folders of `folder`.
+
+    Raises `BadInput` when a fault cannot be, and `StokerError` when the undisturbed run fails.
+    """
+    for faults in drills:
+        for fault in faults:
+            require_possible(fault, loaded.recipe)
+    _in_a_process(_prepare, loaded, what="preparing the corpus")
+    reference = RunDirectory(folder / "undisturbed")
+    with progress.task("drill", len(drills) + 1, "runs") as task:
+        task.describe("undisturbed")
+        undisturbed = _rehearse_one(loaded, reference, (), None)
+        if not undisturbed.finished:
+            raise StokerError(f"the run fails without any fault: {undisturbed.said}")
+        task.advance()
+        found = []
+        for number, faults in enumerate(drills, 1):
+            task.describe(" + ".join(map(str, faults)))
+            run = RunDirectory(folder / f"drill-{number:03d}")
+            found.append(_rehearse_one(loaded, run, faults, reference))
+            task.advance()
+    return found
+
+
+def every_kind(loaded: LoadedRecipe, seed: int) -> list[tuple[Fault, ...]]:
+    """One drill for each kind that a run survives by itself, at drawn steps and ranks."""
+    dice, recipe = random.Random(seed), loaded.recipe
+    faults: list[tuple[Fault, ...]] = []
+    for kind in KINDS:
+        if kind not in _SURVIVED_BY_ITSELF:
+            continue
+        step = dice.randint(2, max(2, recipe.training.steps - 1))
+        faults.append((parse_fault(f"{kind}@{step}:{dice.randrange(recipe.layout.world_size)}"),))
+    return faults
+
+
+def drawn_kills(loaded: LoadedRecipe, count: int, per_run: int, seed: int) -> list[tuple[Fault, ...]]:
+    """`count` kills of drawn ranks at drawn instants, from start-up to saving, `per_run` of them in each run."""
+    dice, recipe = random.Random(seed), loaded.recipe
+    kills: list[Fault] = []
+    while len(kills) < count:
+        place = len(kills) % per_run
+        rank, delay = dice.randrange(recipe.layout.world_size), round(dice.random() ** 3 * 0.5, 4)
+        step = dice.randint(1, recipe.training.steps)
+        phase = dice.choice(("data", "forward", "backward", "optimizer", "between phases", "checkpoint", "loading"))
+        if phase == "checkpoint":
+            step = dice.randrange(recipe.checkpoint.every, recipe.training.steps + 1, recipe.checkpoint.every)
+        where = f"phase={phase.replace(' ', '_')},delay={delay:g}"
+        if phase == "loading":
+            step, where = 0, f"attempt={place + 1},delay={delay:g}"
+        kills.append(parse_fault(f"kill@{step}:{rank}:{where}"))
+    return [tuple(kills[at : at + per_run]) for at in range(0, count, per_run)]
+
+
+def _rehearse_one(
+    loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...], reference: RunDirectory | None
+) -> Rehearsal:
+    shutil.rmtree(run.path, ignore_errors=True)
+    began, commands, left, said = time.time(), 0, faults, ""
+    finished = False
+    while commands < _COMMANDS and not finished:
+        commands += 1
+        finished, said, done = _command(loaded, run, left)
+        left = tuple(fault for fault in left if str(fault) not in done)
+        if not finished and not done:
+            break
+    took = time.time() - began
+    found: Rehearsal = _in_a_process(_judge, loaded, run, faults, reference, what="reading the record")
+    return replace(found, finished=finished, commands=commands, seconds=took, said="" if finished else said)
+
+
+def _command(loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...]) -> tuple[bool, str, set[str]]:
+    """Train as the command does. Whether it finished, why not, and which faults have come by then."""
+    before = _in_a_process(_faults_done, run, what="reading the record")
+    try:
+        _in_a_process(_train, loaded, run, faults, what="the command")
+        finished, said = True, ""
+    except StokerError as error:
+        finished, said = False, str(error)
+    return finished, said, _in_a_process(_faults_done, run, what="reading the record") - before
+
+
+def _in_a_process(function: Callable[..., Any], *arguments: Any, what: str) -> Any:
+    """What `function` returns in a process of its own. Raises its `StokerError`, or one that says how it ended."""
+    context = get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(function, arguments, theirs))
+    process.start()
+    theirs.close()
+    try:
+        error, value = ours.recv()
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        raise StokerError(f"{what} {how}") from None
+    finally:
+        process.join()
+    if error is not None:
+        raise StokerError(error)
+    return value
+
+
+def _child(function: Callable[..., Any], arguments: tuple[Any, ...], result: Connection) -> None:
+    die_with_parent(by_thread=False)
+    try:
+        result.send((None, function(*arguments)))
+    except Terminated as error:
+        result.send((f"{error} (exit code {error.exit_code})", None))
+    except Exception as error:
+        result.send((str(error) or type(error).__name__, None))
+
+
+def _prepare(loaded: LoadedRecipe) -> None:
+    prepare(loaded, Silent())
+
+
+def _train(loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...]) -> None:
+    with standby(forked=True) as ready:
+        train(loaded, run, Silent(), ready, faults)
+
+
+def _faults_done(run: RunDirectory) -> set[str]:
+    events = Record(run.record).events(SUPERVISOR)
+    return {event["detail"]["fault"] for event in events if event["event"] == "fault"}
+
+
+def _judge(
+    loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...], reference: RunDirectory | None
+) -> Rehearsal:
+    """What the record and the weights say."""
+    record = Record(run.record)
+    events = record.events(SUPERVISOR)
+    failures = [event for event in events if event["event"] in ("failure", "supervisor_died", "gave_up")]
+    injected = [event["time"] for event in events if event["event"] == "fault"]
+    steps = record.steps(["time"], all_attempts=True)
+    times = steps["time"].to_list()
+    detect = []
+    for failure in failures:
+        before = [moment for moment in injected if moment <= failure["time"]]
+        if before:
+            detect.append(failure["time"] - max(before))
+    recover = []
+    for failure in failures:
+        after = [moment for moment in times if moment > failure["time"]]
+        if after:
+            recover.append(min(after) - failure["time"])
+    samples = samples_seen(record)
+    return Rehearsal(
+        faults=tuple(map(str, faults)),
+        finished=False,
+        commands=0,
+        seconds=0.0,
+        restarts=len(record.attempts()) - 1,
+        detect_seconds=tuple(detect),
+        recover_seconds=tuple(recover),
+        steps_lost=_steps_lost(failures, record),
+        samples_lost=_how_many(samples.lost),
+        samples_repeated=_how_many(samples.repeated),
+        blamed=tuple(tuple(f["detail"].get("ranks", ())) for f in failures),
+        weights="" if reference is None else _compared(run, reference),
+        said="",
+    )
+
+
+def _steps_lost(failures: Sequence[dict[str, Any]], record: Record) -> int:
+    """Steps that were complete when a rank failed, and that the next attempt had to do again."""
+    began = {
+        event["attempt"]: event["step"] for event in record.events() if event["event"] in ("started", "resumed")
+    }
+    lost = 0
+    for failure in failures:
+        later = [attempt for attempt in began if attempt > failure["attempt"]]
+        if failure.get("step") is not None and later:
+            lost += max(0, failure["step"] - began[min(later)])
+    return lost
+
+
+def _how_many(ranges: Sequence[tuple[int, int]]) -> int:
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def _compared(run: RunDirectory, reference: RunDirectory) -> str:
+    ours, theirs = latest(run.checkpoints), latest(reference.checkpoints)
+    if ours is None or theirs is None or ours.name != theirs.name:
+        return f"none of {theirs.name}" if theirs is not None else "none"
+    found, expected = read_weights(ours), read_weights(theirs)
+    worst = 0.0
+    identical = True
+    for name, tensor in expected.items():
+        identical &= torch.equal(found[name].view(torch.uint8), tensor.view(torch.uint8))
+        largest = max(float(tensor.double().abs().max()), 1e-300)
+        worst = max(worst, float((found[name].double() - tensor.double()).abs().max()) / largest)
+    return "bit-identical" if identical else f"differ by {worst:.1e} of the largest"

@@ -1,0 +1,152 @@
+"""Faults that are put into a run on purpose: what there is, how it is written, and how a rank does it to itself.
+
+`kind@step[:rank][:option=value,…]`, for instance `kill@12:1:phase=backward`. Step 0 is the start-up, before
+anything is trained; `attempt=2` means the first restart. This is the only door by which faults come in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stoker.errors import BadInput
+from stoker.recipe import Recipe
+from stoker.training.marks import PHASES
+
+_SPELLING = re.compile(r"(?P<kind>[a-z_]+)@(?P<step>\d+)(?::(?P<rank>\d+))?(?::(?P<options>[a-z_]+=.*))?")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fault."""
+
+    what: str
+    """What happens, in words."""
+    phase: str = "forward"
+    """In which phase of the step, unless the option `phase` says another."""
+    options: Mapping[str, float] = field(default_factory=dict)
+    """Numbers it takes, with their defaults."""
+
+
+KINDS: dict[str, Kind] = {
+    "kill": Kind("the rank's process is killed (SIGKILL), `delay` seconds later", options={"delay": 0.0}),
+    "error": Kind("the rank raises an exception that nothing expects"),
+    "freeze": Kind("the rank's process is stopped (SIGSTOP) and never continues by itself"),
+    "hang": Kind("the rank sleeps for ever in its own code"),
+    "spin": Kind("the rank computes for ever without getting anywhere"),
+    "slow": Kind("the rank takes `factor` times as long for `steps` steps", options={"factor": 2.0, "steps": 20.0}),
+    "memory": Kind("the rank gets no more memory than it has, so that its next request fails"),
+    "disk": Kind(
+        "the rank can write no file for `steps` steps, as on a full disk",
+        phase="between phases",
+        options={"steps": 5.0},
+    ),
+    "corrupt_checkpoint": Kind("a byte of the newest checkpoint changes, and the rank is killed"),
+    "nan": Kind("a gradient of the rank becomes NaN", phase="communication"),
+    "flip_gradient": Kind(
+        "one bit of one gradient of the rank changes before the update", phase="optimizer", options={"bit": 30.0}
+    ),
+    "flip_weight": Kind("one bit of one weight of the rank changes", phase="data", options={"bit": 30.0}),
+    "network": Kind("all connections of the rank to others break off"),
+    "sigterm": Kind("the command gets SIGTERM, as from a scheduler that wants the machine back"),
+    "kill_command": Kind("the command itself is killed (SIGKILL), and given once more"),
+    "kill_supervisor": Kind("the process that watches over the ranks is killed (SIGKILL)"),
+}
+AFTER_STEP = ("evaluation", "checkpoint")
+"""Phases that belong to the step that has just been completed; all others to the one under way."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, at one place of a run."""
+
+    kind: str
+    step: int
+    rank: int = 0
+    phase: str = "forward"
+    options: tuple[tuple[str, float], ...] = ()
+
+    def option(self, name: str) -> float:
+        """A number that was given, or its default."""
+        return {**KINDS[self.kind].options, **dict(self.options)}[name]
+
+    @property
+    def attempt(self) -> int | None:
+        """In which start of the ranks alone it comes; None in any."""
+        given = dict(self.options).get("attempt")
+        return None if given is None else int(given)
+
+    def is_due(self, completed: int, phase: str, attempt: int) -> bool:
+        """Whether it comes now, in `phase` of a rank that has completed so many steps."""
+        if self.attempt not in (None, attempt):
+            return False
+        if self.step == 0:
+            return phase == self.phase and (completed == 0 or self.attempt is not None)
+        return phase == self.phase and completed == (self.step if phase in AFTER_STEP else self.step - 1)
+
+    def __str__(self) -> str:
+        options = [f"phase={self.phase}"] if self.phase != KINDS[self.kind].phase else []
+        options += [f"{name}={value:g}" for name, value in self.options]
+        return f"{self.kind}@{self.step}:{self.rank}" + (f":{','.join(options)}" if options else "")
+
+
+def parse_fault(text: str) -> Fault:
+    """The fault that `text` describes. Raises `BadInput` saying what cannot be."""
+    match = _SPELLING.fullmatch(text)
+    if match is None:
+        raise BadInput(
+            f"--fault {text}: expected kind@step[:rank][:option=value,…], such as kill@12:1:phase=backward"
+        )
+    kind = match["kind"]
+    if kind not in KINDS:
+        raise BadInput(f"--fault {text}: there is no fault {kind!r}; there are {', '.join(KINDS)}")
+    step = int(match["step"])
+    phase = KINDS[kind].phase if step else "loading"
+    options = []
+    for part in (match["options"] or "").split(",") if match["options"] else []:
+        name, _, value = part.partition("=")
+        if name == "phase":
+            phase = _phase(text, value)
+        else:
+            options.append((name, _number(text, kind, name, value)))
+    return Fault(kind, step, int(match["rank"] or 0), phase, tuple(options))
+
+
+def _phase(text: str, value: str) -> str:
+    name = value.replace("_", " ")
+    if name not in PHASES:
+        raise BadInput(f"--fault {text}: there is no phase {value!r}; there are {', '.join(PHASES)}")
+    return name
+
+
+def _number(text: str, kind: str, name: str, value: str) -> float:
+    known = ("attempt", *KINDS[kind].options)
+    if name not in known:
+        raise BadInput(f"--fault {text}: {kind} has no option {name!r}; it takes {', '.join(['phase', *known])}")
+    try:
+        number = float(value)
+    except ValueError:
+        raise BadInput(f"--fault {text}: {name} must be a number, not {value!r}") from None
+    if not 0 <= number < 1e9:
+        raise BadInput(f"--fault {text}: {name} must be a number from 0 on, not {value}")
+    return number
+
+
+def require_possible(fault: Fault, recipe: Recipe) -> None:
+    """Raise `BadInput` when the run has no such step or rank."""
+    steps, ranks = recipe.training.steps, recipe.layout.world_size
+    if fault.step > steps:
+        raise BadInput(f"--fault {fault}: the run has {steps} steps (training.steps), so none is {fault.step}")
+    if fault.rank >= ranks:
+        raise BadInput(
+            f"--fault {fault}: the run has {ranks} ranks (layout), numbered from 0, so none is {fault.rank}"
+        )
+    if fault.phase in AFTER_STEP and fault.step:
+        every = recipe.checkpoint.every if fault.phase == "checkpoint" else recipe.evaluation.every
+        if fault.step != steps and (not every or fault.step % every):
+            raise BadInput(
+                f"--fault {fault}: there is no {fault.phase} after step {fault.step}, only every {every} steps"
+                if every
+                else f"--fault {fault}: there is an {fault.phase} only after the last step, {steps}"
+            )

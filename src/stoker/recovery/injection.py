@@ -1,0 +1,178 @@
+"""How a rank does to itself what a fault says."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from stoker.checkpoint import latest
+from stoker.recovery.faults import Fault
+from stoker.training.trainer import Trainer
+
+_UNSIGNED = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
+
+
+class Injection:
+    """Waits for this rank's faults to come due, tells the supervisor of each, and does it. Each comes once."""
+
+    def __init__(self, faults: Sequence[Fault], attempt: int, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._faults = list(faults)
+        self._attempt = attempt
+        self._tell = tell
+        self._trainer: Trainer | None = None
+        self._slow: tuple[Fault, int] | None = None
+        self._full: tuple[Fault, int] | None = None
+        self._forward_began: float | None = None
+
+    def attach(self, trainer: Trainer) -> None:
+        """Take note of what is trained, which some faults change."""
+        self._trainer = trainer
+
+    def heard(self, completed: int, phase: str) -> None:
+        """A phase begins in this rank, which has completed so many steps."""
+        self._go_on_being_slow(completed, phase)
+        self._free_the_disk(completed)
+        for fault in [fault for fault in self._faults if fault.is_due(completed, phase, self._attempt)]:
+            if fault.kind in ("nan", "flip_gradient") and not self._gradients():
+                continue  # the same phase comes once more in the step, when there are gradients
+            self._faults.remove(fault)
+            self._tell({"kind": "fault", "fault": str(fault), "time": time.time(), "monotonic": time.monotonic()})
+            self._do(fault, completed)
+
+    def _do(self, fault: Fault, completed: int) -> None:
+        match fault.kind:
+            case "kill":
+                threading.Timer(fault.option("delay"), os.kill, (os.getpid(), signal.SIGKILL)).start()
+            case "freeze":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "error":
+                raise RuntimeError(f"{fault}: put in on purpose")
+            case "hang":
+                while True:
+                    time.sleep(3600)
+            case "spin":
+                while True:
+                    pass
+            case "slow":
+                self._slow = (fault, completed)
+            case "memory":
+                _give_no_more_memory()
+            case "disk":
+                self._full = (fault, completed)
+                _limit_files(0)
+            case "corrupt_checkpoint":
+                self._corrupt_newest_checkpoint()
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "nan":
+                self._gradients()[0].view(-1)[0] = float("nan")
+            case "flip_gradient":
+                _flip(self._gradients()[0], int(fault.option("bit")))
+            case "flip_weight":
+                _flip(self._weight(), int(fault.option("bit")))
+            case "network":
+                _break_connections()
+            case "sigterm":
+                os.kill(_parent_of(os.getppid()), signal.SIGTERM)
+            case "kill_command":
+                time.sleep(0.5)  # until the command has recorded that this fault is done
+                os.kill(_parent_of(os.getppid()), signal.SIGKILL)
+            case "kill_supervisor":
+                time.sleep(0.5)  # until it has passed on that this fault is done
+                os.kill(os.getppid(), signal.SIGKILL)
+
+    def _gradients(self) -> list[Tensor]:
+        if self._trainer is None:
+            return []
+        held = self._trainer.step.model.held
+        found = [one.parameter.grad for one in held if one.is_parameter]
+        return [_local(gradient) for gradient in found if gradient is not None and _local(gradient).numel()]
+
+    def _weight(self) -> Tensor:
+        assert self._trainer is not None, "weights are there from the first step on"
+        held = self._trainer.step.model.held
+        return next(
+            _local(one.parameter.data) for one in held if one.is_parameter and _local(one.parameter).numel()
+        )
+
+    def _corrupt_newest_checkpoint(self) -> None:
+        assert self._trainer is not None
+        newest = latest(self._trainer.run.checkpoints)
+        if newest is None:
+            return
+        file = max((path for path in newest.iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
+        with open(file, "r+b") as stream:
+            stream.seek(file.stat().st_size * 3 // 4)
+            byte = stream.read(1)
+            stream.seek(-1, os.SEEK_CUR)
+            stream.write(bytes([byte[0] ^ 0x10]))
+
+    def _go_on_being_slow(self, completed: int, phase: str) -> None:
+        if self._slow is None:
+            return
+        fault, since = self._slow
+        if completed >= since + fault.option("steps"):
+            self._slow = None
+        elif phase == "forward":
+            self._forward_began = time.monotonic()
+        elif self._forward_began is not None:
+            time.sleep((time.monotonic() - self._forward_began) * max(0.0, fault.option("factor") - 1))
+            self._forward_began = None
+
+    def _free_the_disk(self, completed: int) -> None:
+        if self._full is not None and completed >= self._full[1] + self._full[0].option("steps"):
+            self._full = None
+            _limit_files(resource.RLIM_INFINITY)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _flip(tensor: Tensor, bit: int) -> None:
+    """Change one bit of the first element."""
+    width = tensor.element_size()
+    bits = tensor.detach().view(-1)[:1].view(_UNSIGNED[width])
+    mask = 1 << (bit % (8 * width))
+    bits ^= mask - (1 << 8 * width) if mask >> (8 * width - 1) else mask
+
+
+def _give_no_more_memory() -> None:
+    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _limit_files(size: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def _break_connections() -> None:
+    """Shut down every network connection of this process."""
+    libc = ctypes.CDLL(None)
+    for entry in os.listdir("/proc/self/fd"):
+        number = int(entry)
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                with socket.socket(fileno=os.dup(number)) as found:
+                    if found.family in (socket.AF_INET, socket.AF_INET6):
+                        libc.shutdown(number, socket.SHUT_RDWR)
+        except OSError:  # closed in the meantime
+            continue
+
+
+def _parent_of(process: int) -> int:
+    said = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+    return int(said.rpartition(")")[2].split()[1])

@@ -1,0 +1,70 @@
+"""How faults are written, and which cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stoker.errors import BadInput
+from stoker.recipe.loading import load_recipe
+from stoker.recovery.faults import KINDS, parse_fault, require_possible
+from tests.end_to_end.small_job import write_job
+
+
+@pytest.mark.parametrize(
+    "text", ["kill@12", "kill@12:1", "freeze@3:0:phase=backward", "slow@5:1:factor=3,steps=7", "kill@0:1"]
+)
+def test_a_fault_is_written_as_it_is_read(text: str) -> None:
+    assert parse_fault(str(parse_fault(text))) == parse_fault(text)
+
+
+def test_every_kind_can_be_written_with_all_its_options() -> None:
+    for kind, described in KINDS.items():
+        options = ",".join(f"{name}={value:g}" for name, value in described.options.items())
+        fault = parse_fault(f"{kind}@3:1" + (f":{options}" if options else ""))
+        assert (fault.kind, fault.step, fault.rank, fault.phase) == (kind, 3, 1, described.phase)
+        for name, value in described.options.items():
+            assert fault.option(name) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kill", "expected kind@step"),
+        ("kill@x", "expected kind@step"),
+        ("kill@-1", "expected kind@step"),
+        ("explode@3", "there is no fault 'explode'; there are kill"),
+        ("kill@3:0:phase=lunch", "there is no phase 'lunch'; there are starting"),
+        ("kill@3:0:factor=2", "kill has no option 'factor'; it takes phase"),
+        ("slow@3:0:factor=two", "factor must be a number, not 'two'"),
+        ("slow@3:0:factor=nan", "factor must be a number from 0 on"),
+        ("slow@3:0:factor=-1", "factor must be a number from 0 on"),
+    ],
+)
+def test_nonsense_is_refused_with_what_there_is(text: str, said: str) -> None:
+    with pytest.raises(BadInput, match="--fault") as refused:
+        parse_fault(text)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kill@13", "the run has 12 steps"),
+        ("kill@3:2", "the run has 2 ranks"),
+        ("kill@5:0:phase=checkpoint", "there is no checkpoint after step 5, only every 4 steps"),
+        ("kill@5:0:phase=evaluation", "there is no evaluation after step 5, only every 6 steps"),
+    ],
+)
+def test_a_step_or_rank_that_the_run_does_not_have_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    recipe = load_recipe(write_job(tmp_path, layout__dp_replicate=2)).recipe
+    with pytest.raises(BadInput, match="--fault") as refused:
+        require_possible(parse_fault(text), recipe)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["kill@12", "kill@0:1", "kill@8:1:phase=checkpoint", "kill@12:0:phase=evaluation"])
+def test_the_last_step_and_the_start_can_be_met(tmp_path: Path, text: str) -> None:
+    recipe = load_recipe(write_job(tmp_path, layout__dp_replicate=2)).recipe
+    require_possible(parse_fault(text), recipe)
