@@ -9,15 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.checkpoint.digest import (
-    Box,
     Digest,
     bytes_of,
     digest_of,
     digest_of_bytes,
     digest_on_device,
 )
+from stoker.checkpoint.state import Box
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)
+DTYPES = (
+    torch.float64,
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+)
 
 
 def _drawn(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:

@@ -266,9 +266,9 @@ def test_saving_a_complete_step_again_leaves_it_as_it_is(tmp_path: Path) -> None
 def test_saving_a_damaged_step_again_replaces_it(tmp_path: Path) -> None:
     training = _trained(1)
     path = _save(tmp_path, 1, training)
-    content = bytearray((path / "__0_0.distcp").read_bytes())
+    content = bytearray((path / "rank-00000.safetensors").read_bytes())
     content[100] ^= 1
-    (path / "__0_0.distcp").write_bytes(content)
+    (path / "rank-00000.safetensors").write_bytes(content)
     assert latest(tmp_path) is None
     _save(tmp_path, 1, training)
     assert _assert_one_of(tmp_path, {1: training.whole_state()}) == 1
@@ -297,7 +297,7 @@ def test_retention_does_not_count_damaged_checkpoints(tmp_path: Path) -> None:
     training = _trained(1)
     for step in (1, 2, 3):
         _save(tmp_path, step, training)
-    (tmp_path / "step-00000003" / "__0_0.distcp").unlink()
+    (tmp_path / "step-00000003" / "rank-00000.safetensors").unlink()
     _save(tmp_path, 4, training, Checkpoint(keep_last=2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003", "step-00000004"]
 
@@ -314,7 +314,7 @@ def _clocked_rank(rank: int, ranks: int, store: Any, folder: Path) -> list[str]:
 def test_all_ranks_write_into_the_folder_rank_0_chose(tmp_path: Path) -> None:
     first, second = run_ranks(_clocked_rank, 2, tmp_path)
     assert first == second
-    assert {"__0_0.distcp", "__1_0.distcp"} <= set(first)
+    assert {"rank-00000.safetensors", "rank-00001.safetensors"} <= set(first)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 

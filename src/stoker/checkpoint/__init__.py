@@ -1,16 +1,28 @@
 """Checkpoints: complete or absent, verified when read, readable at any number of ranks.
 
     checkpoints/step-00000100/
-        __<rank>_0.distcp  .metadata     tensors, as torch.distributed.checkpoint writes them
-        manifest.json                    progress, names, types and shapes, SHA-256 and size of each file
+        rank-00000.safetensors …         what each rank wrote: pieces of tensors
+        manifest.json                    progress, tensors and files: types, shapes, places, digests
         committed                        SHA-256 of the manifest; written last
 
-Tensors are named `model.<parameter>` and `optimizer.<parameter>.<state>`, and are whole in the file
-format: how they were sharded when they were saved does not matter to a reader.
+Tensors are named `model.<parameter>` and `optimizer.<parameter>.<state>`. How they were divided when they were
+saved does not matter to a reader: digests of parts add up to that of the whole.
 """
 
 from stoker.checkpoint.integrity import latest
-from stoker.checkpoint.loading import load, read_weights
+from stoker.checkpoint.loading import load, load_newest, read_weights
+from stoker.checkpoint.saver import Outcome, Saver
 from stoker.checkpoint.saving import save
+from stoker.checkpoint.snapshots import newest_set, read_complete
 
-__all__ = ["latest", "load", "read_weights", "save"]
+__all__ = [
+    "Outcome",
+    "Saver",
+    "latest",
+    "load",
+    "load_newest",
+    "newest_set",
+    "read_complete",
+    "read_weights",
+    "save",
+]

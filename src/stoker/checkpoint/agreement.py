@@ -5,14 +5,18 @@ Without a process group there is one rank, and nothing to tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 
 from stoker.errors import BadInput, NonFinite, StokerError
 
 T = TypeVar("T")
+Group = dist.ProcessGroup | None
+"""Whose members agree; None: all ranks, by their own process group."""
 _KINDS: tuple[type[StokerError], ...] = (BadInput, NonFinite, StokerError)
 
 
@@ -23,28 +27,69 @@ def rank_and_ranks() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
-def from_everyone(value: T) -> list[T]:
-    """The `value` of every rank, in order of rank. Collective."""
+def new_group(timeout: datetime.timedelta) -> Group:
+    """A group of all ranks for a thread of its own, over the host's network. Collective.
+
+    No collective of it takes longer than `timeout`: it raises then, as when a rank is gone.
+    """
+    _, ranks = rank_and_ranks()
+    return dist.new_group(backend="gloo", timeout=timeout) if ranks > 1 else None
+
+
+def from_everyone(value: T, group: Group = None) -> list[T]:
+    """The `value` of every rank, in order of rank. Collective over `group`, by default that of all ranks."""
     _, ranks = rank_and_ranks()
     if ranks == 1:
         return [value]
     values: list[Any] = [None] * ranks
-    dist.all_gather_object(values, value)
+    dist.all_gather_object(values, value, group=group)
     return values
 
 
-def from_first(value: T) -> T:
+def from_first(value: T, group: Group = None) -> T:
     """Rank 0's `value`, on every rank. Collective."""
     _, ranks = rank_and_ranks()
     if ranks == 1:
         return value
     values: list[Any] = [value]
-    dist.broadcast_object_list(values, src=0)
+    dist.broadcast_object_list(values, src=0, group=group)
     first: T = values[0]
     return first
 
 
-def together(action: Callable[[], T]) -> T:
+def to_first(value: T, group: Group = None) -> list[T]:
+    """The `value` of every rank on rank 0, and an empty list elsewhere. Collective."""
+    rank, ranks = rank_and_ranks()
+    if ranks == 1:
+        return [value]
+    values: list[Any] | None = [None] * ranks if rank == 0 else None
+    dist.gather_object(value, values, dst=0, group=group)
+    return values or []
+
+
+def one_each(values: Sequence[T], group: Group = None) -> T:
+    """The one of rank 0's `values` that is this rank's. Collective."""
+    rank, ranks = rank_and_ranks()
+    if ranks == 1:
+        return values[0]
+    own: list[Any] = [None]
+    dist.scatter_object_list(own, list(values) if rank == 0 else None, src=0, group=group)
+    mine: T = own[0]
+    return mine
+
+
+def summed(numbers: Sequence[int]) -> list[int]:
+    """The sum over all ranks of each of some int64, modulo 2^64 (as signed numbers). Collective."""
+    vector = torch.tensor(numbers, dtype=torch.int64)
+    if rank_and_ranks()[1] > 1:
+        if "gloo" not in dist.get_backend_config():
+            vector = vector.to(torch.device("cuda", torch.cuda.current_device()))
+        dist.all_reduce(vector)
+    found: list[int] = vector.tolist()
+    return found
+
+
+def together(action: Callable[[], T], group: Group = None) -> T:
     """Run `action` on every rank. When it fails on any, every rank raises. Collective.
 
     The first rank's `StokerError` is raised everywhere, and so is what the operating system refused, as a
@@ -56,7 +101,7 @@ def together(action: Callable[[], T]) -> T:
         result = action()
     except Exception as error:
         failure = error
-    failures = [found for found in from_everyone(_described(failure)) if found is not None]
+    failures = [found for found in from_everyone(_described(failure), group) if found is not None]
     if not failures:
         return result  # type: ignore[return-value]
     if failure is not None and not isinstance(failure, StokerError | OSError):

@@ -3,8 +3,9 @@
 The digest of a tensor is two sums modulo 2^64 over its elements: the element's bits, as an unsigned number, times
 an odd weight that follows from the element's row-major place in the whole tensor. Digests of the parts of any
 disjoint cover add up to that of the whole, in any order, so a layout is verified against another's without
-gathering anything. One flipped bit changes both sums, since an odd weight times a power of two is not zero. Weights look random, so that other elements in other
-places have another digest in all likelihood; it is no protection against somebody who wants to deceive.
+gathering anything. One flipped bit changes both sums, since an odd weight times a power of two is not zero.
+Weights look random, so that other elements in other places have another digest in all likelihood; it is no
+protection against somebody who wants to deceive.
 
 The weight of place `i` is `row(i // 1024) * column(i % 1024)`, from tables of SplitMix64: sums over 1024 elements
 are then 32-bit products, which processors do several at a time. An element of eight bytes counts as two of four:
@@ -23,9 +24,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from stoker.checkpoint.state import Box
 from stoker.counter_random import draw_u64, key_of
 
-Box = tuple[tuple[int, int], ...]
 _RUN = 1024
 _MASK = 2**64 - 1
 _KEYS = (key_of(0, "digest", 1), key_of(0, "digest", 2))
@@ -39,7 +40,7 @@ _COLUMNS = tuple(_columns(key_of(0, "digest", "columns", number)) for number in 
 _KEY_1, _KEY_2 = (np.uint64(key) for key in _KEYS)
 _AT_ONCE = 2**22
 """Elements that another device weighs at a time: it needs eight bytes for each several times over."""
-_NUMBERS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+_NUMBERS: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 _EXPONENTS = {torch.float32: 0x7F800000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
 """Bits that are all set in a NaN or Inf and in no other number."""
 
@@ -103,7 +104,7 @@ def digest_of_bytes(
     if not len(content):
         return Digest(), True
     size = dtype.itemsize
-    numbers = content.view(_NUMBERS[min(size, 4)])
+    numbers: npt.NDArray[Any] = content.view(_NUMBERS[min(size, 4)])
     exponent = _EXPONENTS.get(dtype, 0)
     if size == 8:
         box, shape, first = (*box, (0, 2)), (*shape, 2), 2 * first
@@ -148,7 +149,7 @@ def _compiled(signatures: list[str]) -> Callable[[Callable[..., Any]], Callable[
     return compile_now
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+@numba.njit(inline="always")
 def _mixed(key: np.uint64, number: np.uint64) -> np.uint64:
     z = (number + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + key
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -163,7 +164,7 @@ def _mixed(key: np.uint64, number: np.uint64) -> np.uint64:
     ]
 )
 def _sum(numbers, first, inner, sizes, strides, base, exponent, columns_1, columns_2):  # type: ignore[no-untyped-def]
-    total_1, total_2, bad = np.uint64(0), np.uint64(0), 0
+    total_1, total_2, bad = np.uint64(0), np.uint64(0), np.int64(0)
     place, end = 0, len(numbers)
     while place < end:
         row, column = (first + place) // inner, (first + place) % inner
@@ -203,9 +204,9 @@ def digest_on_device(tensor: Tensor, box: Box, shape: Sequence[int]) -> Digest:
         numbers = _as_numbers(flat[start : start + _AT_ONCE])
         place = torch.arange(start, start + len(numbers), device=tensor.device)
         row, index = place // inner, place % inner + base
-        for size, stride in zip(reversed(sizes.tolist()), reversed(strides.tolist()), strict=True):
-            index += row % size * stride
-            row //= size
+        for length, stride in zip(reversed(sizes.tolist()), reversed(strides.tolist()), strict=True):
+            index += row % length * stride
+            row //= length
         for number, key in enumerate(_KEYS):
             weights = _mixed_on_device(key, index // _RUN) * columns[number][index % _RUN]
             totals[number] += (numbers * weights).sum()
@@ -215,12 +216,12 @@ def digest_on_device(tensor: Tensor, box: Box, shape: Sequence[int]) -> Digest:
 def _as_numbers(flat: Tensor) -> Tensor:
     size = flat.element_size()
     signed = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[size]).to(torch.int64)
-    return signed & (2 ** (8 * size) - 1)
+    return signed.bitwise_and(2 ** (8 * size) - 1)
 
 
 def _mixed_on_device(key: int, number: Tensor) -> Tensor:
     def shifted(z: Tensor, bits: int) -> Tensor:
-        return (z >> bits) & ((1 << (64 - bits)) - 1)
+        return (z >> bits).bitwise_and((1 << (64 - bits)) - 1)
 
     golden, mix_1, mix_2, start = (
         Digest(one).as_signed()[0] for one in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, key)
@@ -228,4 +229,4 @@ def _mixed_on_device(key: int, number: Tensor) -> Tensor:
     z = (number + 1) * golden + start
     z = (z ^ shifted(z, 30)) * mix_1
     z = (z ^ shifted(z, 27)) * mix_2
-    return (z ^ shifted(z, 31)) | 1
+    return (z ^ shifted(z, 31)).bitwise_or(1)

@@ -1,28 +1,32 @@
-"""Reads a checkpoint, at any number of ranks: verified first, then compared, then loaded in place."""
+"""Reads a checkpoint, at any number of ranks: compared first, read into place, then verified by digest."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.optim import Optimizer
 
-from stoker.checkpoint.agreement import from_everyone, rank_and_ranks, together
-from stoker.checkpoint.integrity import find_damage, find_damage_together
-from stoker.checkpoint.manifest import Manifest, TensorEntry, describe, read_manifest
-from stoker.checkpoint.parts import LoadParts
+from stoker.checkpoint.agreement import from_everyone, from_first, rank_and_ranks, summed, together
+from stoker.checkpoint.comparison import require_same
+from stoker.checkpoint.digest import Digest, bytes_of, digest_of, digest_of_bytes
+from stoker.checkpoint.integrity import damaged_files, find_damage, report
+from stoker.checkpoint.manifest import Damaged, Manifest, read_manifest, step_folders, step_of
+from stoker.checkpoint.parts import Piece, first_holders, pieces_of
+from stoker.checkpoint.reading import LocalFile, Source, Stored, by_tensor, fill
+from stoker.checkpoint.saving import optimizer_name
+from stoker.checkpoint.snapshots import complete_sets, manifest_of, read_complete
 from stoker.checkpoint.state import (
     MODEL,
     OPTIMIZER,
     HeldTensor,
-    Part,
     allocate_state,
     forget_state,
     model_state,
@@ -31,32 +35,114 @@ from stoker.checkpoint.state import (
 )
 from stoker.errors import BadInput, StokerError
 
-_SHOWN = 5
+_THREADS = 4
+_SHOWN = 3
 
 
-def load(path: Path, held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Any]:
-    """Load weights and optimizer state from the checkpoint `path`, in place; returns what the loop had kept.
+@dataclass(frozen=True)
+class Unread:
+    """A checkpoint, or whatever else holds a state, that is about to be read."""
 
+    name: str
+    """For messages."""
+    folder: Path
+    """Of its files."""
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class _Stored:
+    piece: Piece
+    offset: int
+    source: Source
+
+
+def load(source: Path | Sequence[Path], held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Any]:
+    """Load weights and optimizer state in place; returns what the loop had kept.
+
+    `source` is a checkpoint's folder, or the files of a complete set of snapshots, all of them on every rank.
     Collective over all ranks, which may be more, fewer or otherwise arranged than those that saved.
     The optimizer keeps its own param groups: their settings are the recipe's, not the checkpoint's.
-    Raises `StokerError` when the checkpoint is damaged, and `BadInput` saying what differs when it is of
-    another model, type or optimizer; nothing is changed then.
+    Raises `BadInput` saying what differs when it is of another model, type, optimizer or format, and
+    `StokerError` when it is damaged. Nothing is changed then, unless `Overwritten` says so: that is a
+    `StokerError` of damage in the values themselves, which are verified where they have been read to.
     """
-    _require_undamaged(path, find_damage_together(path))
-    manifest = together(lambda: read_manifest(path))
+    return load_unread(together(lambda: opened(source)), held, optimizer)
+
+
+def load_newest(
+    checkpoints: Path, held: Sequence[HeldTensor], optimizer: Optimizer, snapshots: Sequence[Path] = ()
+) -> tuple[Path, dict[str, Any]] | None:
+    """Load the newest checkpoint that is not damaged; returns it and what the loop had kept. None: there is none.
+
+    `snapshots` are the folders of all ranks' copies in memory, which are tried first when they are as new. Damaged
+    checkpoints are named in a warning, whether that shows before they are read or while they are. Raises as
+    `load` does when what there is does not fit, and `StokerError` when all were damaged and some had been read.
+    Collective.
+    """
+    damaged: list[tuple[Path, str]] = []
+    overwritten: StokerError | None = None
+    for source in _newest_first(checkpoints, snapshots):
+        path = source if isinstance(source, Path) else source[0].parent.parent
+        try:
+            progress = load(source, held, optimizer)
+        except BadInput:
+            raise
+        except StokerError as error:
+            overwritten = error if isinstance(error, Overwritten) else overwritten
+            damaged.append((path, str(error)))
+            continue
+        report(checkpoints, damaged, path)
+        return path, progress
+    report(checkpoints, damaged, None)
+    if overwritten is not None:
+        raise StokerError(
+            f"every checkpoint in {checkpoints} is damaged, the last one tried so: {overwritten}. Restore one from "
+            "a copy, or train in another run folder."
+        )
+    return None
+
+
+def _newest_first(checkpoints: Path, snapshots: Sequence[Path]) -> list[Path | list[Path]]:
+    """What can be loaded. Rank 0 looks. Collective."""
+    found: list[tuple[int, bool, Path | list[Path]]] = []
+    if rank_and_ranks()[0] == 0:
+        found = [(step_of(path) or 0, False, path) for path in step_folders(checkpoints)]
+        sets = complete_sets(one for folder in sorted(snapshots) for one in read_complete(folder))
+        found += [(one[0].step, True, [each.file for each in one]) for one in sets]
+    ordered = sorted(found, key=lambda one: one[:2], reverse=True)
+    return [source for _, _, source in from_first(ordered)]
+
+
+class Overwritten(StokerError):
+    """A damaged checkpoint was read: weights and moments are not those of any step until another is loaded."""
+
+
+def load_unread(unread: Unread, held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Any]:
+    """As `load`."""
+    manifest, (rank, ranks) = unread.manifest, rank_and_ranks()
+    together(lambda: _require_whole_files(unread, rank, ranks))
     state = model_state(held)
-    _require_same(path, manifest, state, MODEL)
+    require_same(unread.name, manifest, state, MODEL)
     fresh = allocate_state(optimizer)
     try:
         moments = optimizer_state(held, optimizer)
-        _require_same(
-            path, manifest, moments, OPTIMIZER, f"{manifest.optimizer} saved it, {_name(optimizer)} reads it"
-        )
+        saved_by = f"{manifest.optimizer} saved it, {optimizer_name(optimizer)} reads it"
+        require_same(unread.name, manifest, moments, OPTIMIZER, saved_by)
     except BadInput:
         forget_state(optimizer, fresh)
         raise
-    together(lambda: _read(path, {**state, **moments}, collective=True))
+    pieces = pieces_of({**state, **moments})
+    held_by_all = from_everyone([piece for piece, _ in pieces])
+    try:
+        own = together(lambda: _read(unread, pieces, first_holders(held_by_all, rank)))
+    except StokerError as error:
+        raise Overwritten(f"{unread.name} is damaged: {error}. {_NOW}") from error
+    _require_digests(unread, own)
     return manifest.progress
+
+
+_NOW = "What had been read of it is in the model now; load another checkpoint before going on"
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -64,70 +150,103 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     One process; needs no process group, and ignores one. Raises `StokerError` when it is damaged.
     """
-    _require_undamaged(path, find_damage(path))
-    entries = {name: entry for name, entry in read_manifest(path).tensors.items() if name.startswith(MODEL)}
+    unread = opened(path)
+    _require_whole_files(unread, 0, 1)
+    entries = {name: entry for name, entry in unread.manifest.tensors.items() if name.startswith(MODEL)}
     weights = {name: torch.empty(entry.shape, dtype=entry.torch_dtype) for name, entry in entries.items()}
-    _read(path, whole_parts(weights), collective=False)
+    pieces = pieces_of(whole_parts(weights))
+    try:
+        digests = _read(unread, pieces, {piece.key for piece, _ in pieces})
+    except (StokerError, OSError) as error:
+        raise StokerError(f"{unread.name} is damaged: {error}. Use another checkpoint of the run.") from error
+    bad = [name for name in entries if str(digests.get(name, Digest())) != entries[name].digest]
+    if bad:
+        where = damaged_files(unread.folder, unread.manifest, bad)
+        raise StokerError(f"{unread.name} is damaged: {_named(bad, where)}. Use another checkpoint of the run.")
     return {name.removeprefix(MODEL): tensor for name, tensor in weights.items()}
 
 
-def _name(optimizer: Optimizer) -> str:
-    return type(optimizer).__name__.removesuffix("Optimizer")
-
-
-def _require_undamaged(path: Path, damage: str | None) -> None:
+def opened(source: Path | Sequence[Path]) -> Unread:
+    """What `load` and `read_weights` read. Raises as they do."""
+    if not isinstance(source, Path):
+        manifest = manifest_of(list(source))
+        return Unread(f"the snapshot of step {manifest.step} in {source[0].parent.parent}", Path("/"), manifest)
+    path = source
     if not path.is_dir():
         raise BadInput(f"{path} is not a checkpoint: there is no such folder")
-    if damage is not None:
-        raise StokerError(f"{path} is damaged: {damage}. Nothing was loaded; use another checkpoint of the run.")
-
-
-def _require_same(
-    path: Path, manifest: Manifest, state: Mapping[str, Part], prefix: str, hint: str | None = None
-) -> None:
-    """Every tensor must be there, with the same type and whole shape, and no other."""
-    saved = {name: entry for name, entry in manifest.tensors.items() if name.startswith(prefix)}
-    wanted = {name: entry for part in from_everyone(describe(state)) for name, entry in part.items()}
-    missing = [name for name in wanted if name not in saved]
-    unexpected = [name for name in saved if name not in wanted]
-    changed = [name for name in wanted if name in saved and wanted[name] != saved[name]]
-    if not (missing or unexpected or changed):
-        return
-    differences = _listed("it lacks", missing) + _listed("it has besides", unexpected)
-    differences += [f"{name} is {saved[name]} there and {wanted[name]} here" for name in changed[:_SHOWN]]
-    if len(changed) > _SHOWN:
-        differences.append(f"{len(changed) - _SHOWN} more tensors differ")
-    why = hint or _likely_reason(saved, wanted)
-    raise BadInput(
-        f"{path} does not fit: {'; '.join(differences)}. {why[0].upper()}{why[1:]}. "
-        "Nothing was loaded; use the recipe it was trained with, or another run folder."
-    )
-
-
-def _listed(what: str, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return [f"{what} {', '.join(names[:_SHOWN])}{more}"]
-
-
-def _likely_reason(saved: dict[str, TensorEntry], wanted: dict[str, TensorEntry]) -> str:
-    embedding = f"{MODEL}embedding.weight"
-    if embedding in saved and embedding in wanted:
-        there, here = saved[embedding], wanted[embedding]
-        if there.shape[0] != here.shape[0]:
-            return f"the vocabularies differ: {there.shape[0]} tokens there, {here.shape[0]} here"
-    if saved.keys() == wanted.keys() and all(saved[name].shape == wanted[name].shape for name in saved):
-        return "the weights' number formats differ: see training.precision"
-    return "it is of another model"
-
-
-def _read(path: Path, state: dict[str, Part], *, collective: bool) -> None:
-    """Fill the tensors of `state` in place from the files of `path`."""
-    alone = not collective or rank_and_ranks()[1] == 1
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            load_tensors({}, storage_reader=FileSystemReader(path), planner=LoadParts(state), no_dist=alone)
-    except (CheckpointException, OSError) as error:
-        raise StokerError(f"{path} could not be read: {error}") from error
+        return Unread(str(path), path, read_manifest(path))
+    except Damaged as damage:
+        raise _unloaded(str(path), str(damage)) from None
+
+
+def _unloaded(name: str, damage: str) -> StokerError:
+    return StokerError(f"{name} is damaged: {damage}. Nothing was loaded; use another checkpoint of the run.")
+
+
+def _require_whole_files(unread: Unread, share: int, shares: int) -> None:
+    """Every file must be there, of its size, and begin as the manifest says. Each rank looks at some of them."""
+    damage = find_damage(unread.folder, unread.manifest, contents=False, share=share, shares=shares)
+    if damage is not None:
+        raise _unloaded(unread.name, damage)
+
+
+def _read(unread: Unread, pieces: Sequence[tuple[Piece, Tensor]], digested: set[Any]) -> dict[str, Digest]:
+    """Fill this rank's pieces; returns for each tensor the digest of those that are `digested`."""
+    manifest = unread.manifest
+    with ExitStack() as files:
+        stored: dict[tuple[Any, ...], Stored] = {}
+        for name, file in manifest.files.items():
+            source = LocalFile(str(unread.folder / name))
+            files.callback(source.close)
+            for entry in file.pieces:  # of what several files hold, one is read
+                stored.setdefault((entry.name, entry.box), _Stored(manifest.piece(entry), entry.offset, source))
+        found = by_tensor(list(stored.values()))
+
+        def read(job: tuple[Piece, Tensor]) -> tuple[str, Digest]:
+            piece, tensor = job
+            digest = _read_piece(piece, tensor, found.get(piece.name, []), piece.key in digested)
+            return piece.name, digest
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            digests: dict[str, Digest] = {}
+            for name, digest in pool.map(read, pieces):
+                digests[name] = digests.get(name, Digest()).plus(digest)
+    return digests
+
+
+def _read_piece(piece: Piece, tensor: Tensor, stored: Sequence[Stored], digested: bool) -> Digest:
+    in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
+    memory = bytes_of(tensor) if in_place else np.empty(piece.bytes, np.uint8)
+    if fill(memory, piece, stored) != tensor.numel():
+        raise StokerError(f"{piece.name} is not there in full")
+    if not in_place:
+        with torch.no_grad():
+            tensor.copy_(torch.from_numpy(memory).view(tensor.dtype).view(tensor.shape))
+    if not digested:
+        return Digest()
+    if tensor.device.type != "cpu":
+        return digest_of(tensor, piece.box, piece.shape)
+    return digest_of_bytes(memory, piece.torch_dtype, piece.box, piece.shape)[0]
+
+
+def _require_digests(unread: Unread, own: Mapping[str, Digest]) -> None:
+    """What all ranks have loaded must add up to what was saved. Collective."""
+    manifest, (rank, ranks) = unread.manifest, rank_and_ranks()
+    names = list(manifest.tensors)
+    totals = summed([number for name in names for number in own.get(name, Digest()).as_signed()])
+    found = [Digest.from_signed(*totals[place : place + 2]) for place in range(0, len(totals), 2)]
+    bad = [name for name, one in zip(names, found, strict=True) if str(one) != manifest.tensors[name].digest]
+    if not bad:
+        return
+    looked = from_everyone(damaged_files(unread.folder, manifest, bad, share=rank, shares=ranks))
+    where = [file for files in looked for file in files]
+    raise Overwritten(f"{unread.name} is damaged: {_named(bad, where)}. {_NOW}")
+
+
+def _named(tensors: Sequence[str], files: Sequence[str]) -> str:
+    more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
+    what = f"{', '.join(tensors[:_SHOWN])}{more} {'differ' if len(tensors) > 1 else 'differs'} from what was saved"
+    if not files:
+        return f"{what}, though every file is as it was written: suspect this machine's memory"
+    return f"{what}, for {', '.join(files)} was changed since"

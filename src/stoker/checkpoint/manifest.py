@@ -7,56 +7,69 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from stoker import __version__
-from stoker.checkpoint.state import Part
+from stoker.checkpoint.digest import Digest
+from stoker.checkpoint.parts import Piece, torch_dtype
+from stoker.checkpoint.state import Box, Part
+from stoker.checkpoint.tensor_file import TensorFile, lay_out
 from stoker.durable_files import write_bytes
+from stoker.errors import BadInput
 
+FORMAT = 2
 MANIFEST = "manifest.json"
 COMMITTED = "committed"
 _NAME = re.compile(r"step-(\d{8,})")
 
 
-class _Frozen(BaseModel):
+class Frozen(BaseModel):
+    """What is written once and checked when it is read."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FileEntry(_Frozen):
-    """One file of a checkpoint."""
-
-    sha256: str
-    bytes: int
-
-
-class TensorEntry(_Frozen):
+class TensorEntry(Frozen):
     """One tensor, whole."""
 
     dtype: str
     shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, part: Part) -> TensorEntry:
-        """The type of a part of a tensor, and the shape of the whole."""
-        return cls(dtype=str(part.tensor.dtype).removeprefix("torch."), shape=part.shape)
+    digest: str
+    """Of all its elements, however they are divided: see `stoker.checkpoint.digest`."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
         """As torch's type."""
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return dtype
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {list(self.shape)}"
+        return torch_dtype(self.dtype)
 
 
-class Manifest(_Frozen):
+class PieceEntry(Frozen):
+    """Some elements of a tensor, in one file."""
+
+    name: str
+    """The tensor's."""
+    box: Box
+    """First and last + 1 on each dimension of the whole tensor."""
+    offset: int
+    """Bytes from the beginning of the file."""
+    bytes: int
+    digest: str
+
+
+class FileEntry(Frozen):
+    """One file of a checkpoint."""
+
+    bytes: int
+    pieces: tuple[PieceEntry, ...]
+
+
+class Manifest(Frozen):
     """Everything about a checkpoint but its tensors' values."""
 
-    format: Literal[1] = 1
+    format: int = FORMAT
     stoker_version: str = __version__
     step: int
     ranks: int
@@ -68,21 +81,74 @@ class Manifest(_Frozen):
     tensors: dict[str, TensorEntry]
     files: dict[str, FileEntry]
 
+    def piece(self, entry: PieceEntry) -> Piece:
+        """What `entry` is of."""
+        tensor = self.tensors[entry.name]
+        return Piece(entry.name, tensor.dtype, tensor.shape, entry.box)
 
-def describe(state: Mapping[str, Part]) -> dict[str, TensorEntry]:
+    def layout_of(self, file: str) -> TensorFile:
+        """Where everything must lie in `file`. Raises `Damaged` when its entries contradict each other."""
+        entry = self.files[file]
+        layout = lay_out([self.piece(one) for one in entry.pieces])
+        found = tuple((one.offset, one.bytes) for one in entry.pieces)
+        if entry.bytes != layout.bytes or found != tuple(
+            zip(layout.offsets, (piece.bytes for piece in layout.pieces), strict=True)
+        ):
+            raise Damaged(f"{MANIFEST} contradicts itself about {file}")
+        return layout
+
+
+def describe(state: Mapping[str, Part]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Type and whole shape of each tensor of which this rank holds a part, in order of name."""
-    return {name: TensorEntry.of(part) for name, part in sorted(state.items())}
+    found = sorted(state.items())
+    return {name: (str(part.tensor.dtype).removeprefix("torch."), tuple(part.shape)) for name, part in found}
+
+
+def file_entry(layout: TensorFile, digests: Mapping[tuple[str, Box], Digest]) -> FileEntry:
+    """The entry of a file that was written as `layout` says."""
+    pieces = tuple(
+        PieceEntry(name=one.name, box=one.box, offset=offset, bytes=one.bytes, digest=str(digests[one.key]))
+        for one, offset in zip(layout.pieces, layout.offsets, strict=True)
+    )
+    return FileEntry(bytes=layout.bytes, pieces=pieces)
+
+
+def tensor_entries(
+    described: Mapping[str, tuple[str, tuple[int, ...]]], files: Mapping[str, FileEntry]
+) -> dict[str, TensorEntry]:
+    """The entries of whole tensors, whose digests are the sums of those of all their pieces, each counted once."""
+    digests = dict.fromkeys(described, Digest())
+    seen: set[tuple[str, Box]] = set()
+    for entry in files.values():
+        for piece in entry.pieces:
+            if (piece.name, piece.box) not in seen:
+                digests[piece.name] = digests[piece.name].plus(Digest.parse(piece.digest))
+                seen.add((piece.name, piece.box))
+    return {
+        name: TensorEntry(dtype=dtype, shape=shape, digest=str(digests[name]))
+        for name, (dtype, shape) in sorted(described.items())
+    }
+
+
+def marked(manifest: Manifest) -> tuple[bytes, bytes]:
+    """The manifest as it is written, and the marker that goes with it."""
+    content = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":")).encode()
+    return content + b"\n", hashlib.sha256(content + b"\n").hexdigest().encode() + b"\n"
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest, and then the marker that says the folder is complete."""
-    content = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, indent=1).encode() + b"\n"
+    content, marker = marked(manifest)
     write_bytes(folder / MANIFEST, content)
-    write_bytes(folder / COMMITTED, hashlib.sha256(content).hexdigest().encode() + b"\n")
+    write_bytes(folder / COMMITTED, marker)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a committed checkpoint. Raises `Damaged` saying what is wrong with it."""
+    """The manifest of a committed checkpoint.
+
+    Raises `Damaged` saying what is wrong with it, and `BadInput` when another version of Stoker wrote it in a
+    format that this one does not read.
+    """
     try:
         marker = (folder / COMMITTED).read_bytes()
     except FileNotFoundError:
@@ -93,13 +159,30 @@ def read_manifest(folder: Path) -> Manifest:
         raise Damaged(f"{MANIFEST} is missing") from None
     if marker != hashlib.sha256(content).hexdigest().encode() + b"\n":
         raise Damaged(f"{MANIFEST} is not the one that was committed: its SHA-256 differs from {COMMITTED}")
-    try:
-        manifest = Manifest.model_validate_json(content)
-    except ValidationError:
-        raise Damaged(f"{MANIFEST} is of a format this version of Stoker does not read") from None
+    manifest = parsed(content, str(folder))
     if manifest.step != step_of(folder):
         raise Damaged(f"it holds step {manifest.step}, not the step its folder is named for")
     return manifest
+
+
+def parsed(content: bytes, where: str) -> Manifest:
+    """The manifest that `content` is. Raises as `read_manifest` does."""
+    try:
+        found = json.loads(content)
+        version, writer = found["format"], found["stoker_version"]
+    except (ValueError, KeyError, TypeError):
+        raise Damaged(f"{MANIFEST} is not a manifest") from None
+    if version != FORMAT:
+        age = "an older" if isinstance(version, int) and version < FORMAT else "a newer"
+        raise BadInput(
+            f"{where} is a checkpoint of format {version}, written by {age} version of Stoker ({writer}); this one "
+            f"({__version__}) reads format {FORMAT}. Go on with the version that wrote it, or in another folder."
+        )
+    try:
+        return Manifest.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise Damaged(f"{MANIFEST} is not a manifest: {'.'.join(map(str, first['loc']))} {first['msg']}") from None
 
 
 class Damaged(Exception):
@@ -109,6 +192,11 @@ class Damaged(Exception):
 def folder_name(step: int) -> str:
     """Name of the folder of `step`."""
     return f"step-{step:08d}"
+
+
+def file_name(rank: int) -> str:
+    """Name of the file that `rank` writes."""
+    return f"rank-{rank:05d}.safetensors"
 
 
 def step_of(folder: Path) -> int | None:

@@ -1,34 +1,25 @@
-"""Writes a checkpoint: beside, flushed, marked complete last, renamed once."""
+"""Saves the state of model and optimizer at once, from where it is."""
 
 from __future__ import annotations
 
-import shutil
-import uuid
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
-from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
-from torch.distributed.checkpoint.storage import WriteResult
-from torch.futures import Future
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
 from torch.optim import Optimizer
 
-from stoker.checkpoint.agreement import from_everyone, from_first, rank_and_ranks, together
-from stoker.checkpoint.integrity import find_damage_together
-from stoker.checkpoint.manifest import FileEntry, Manifest, TensorEntry, describe, folder_name, write_manifest
-from stoker.checkpoint.parts import SaveParts
-from stoker.checkpoint.retention import remove, remove_old
-from stoker.checkpoint.state import HeldTensor, Part, allocate_state, model_state, non_finite, optimizer_state
-from stoker.durable_files import PARTIAL_MARK, explained_disk_errors, publish_folder, sha256_of_file
-from stoker.errors import NonFinite, StokerError
+from stoker.checkpoint.digest import Digest, bytes_of, digest_of_bytes
+from stoker.checkpoint.manifest import describe
+from stoker.checkpoint.parts import Piece, pieces_of
+from stoker.checkpoint.state import Box, HeldTensor, Part, allocate_state, model_state, optimizer_state
+from stoker.checkpoint.writing import Captured, make_plan, write_checkpoint
+from stoker.errors import NonFinite
 from stoker.recipe import Checkpoint
 
-Entry = TypeVar("Entry", FileEntry, TensorEntry)
+_SHOWN = 3
 
 
 def save(
@@ -47,106 +38,43 @@ def save(
     failure the older ones stand. Raises `NonFinite` when a weight or moment is NaN or Inf, and
     `StokerError` when it cannot be written, on every rank alike.
     """
-    final = checkpoints / folder_name(step)
-    first = rank_and_ranks()[0] == 0
-    if not from_first(final.is_dir()) or find_damage_together(final) is not None:
-        allocate_state(optimizer)
-        state = {**model_state(held), **optimizer_state(held, optimizer)}
-        together(lambda: _require_finite(state, step))
-        _write_and_publish(final, step, state, type(optimizer).__name__.removesuffix("Optimizer"), progress)
-    together(lambda: remove_old(checkpoints, final, policy) if first else None)
-    return final
+    allocate_state(optimizer)
+    state = whole_state(held, optimizer)
+    pieces = {piece: tensor.detach().cpu().contiguous() for piece, tensor in pieces_of(state)}
+
+    def content(piece: Piece) -> npt.NDArray[np.uint8]:
+        return bytes_of(pieces[piece])
+
+    captured = Captured(
+        step, progress, optimizer_name(optimizer), content, lambda: finite_digests(pieces, content, step)
+    )
+    plan = make_plan(list(pieces), describe(state))
+    return write_checkpoint(checkpoints, captured, plan, policy)[0]
 
 
-def _write_and_publish(
-    final: Path, step: int, state: dict[str, Part], optimizer: str, progress: dict[str, Any]
-) -> None:
-    partial = final.with_name(from_first(f".{final.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}"))
-    rank, ranks = rank_and_ranks()
-    first = rank == 0
-    try:
-        together(lambda: _make_folder(partial) if first else None)
-        together(lambda: _write_tensors(partial, state))
-        files = _merged(from_everyone(together(lambda: _own_files(partial))))
-        manifest = Manifest(
-            step=step,
-            ranks=ranks,
-            optimizer=optimizer,
-            progress=progress,
-            tensors=_merged(from_everyone(describe(state))),
-            files=files,
-        )
-        together(lambda: _publish(partial, final, manifest) if first else None)
-    except BaseException:
-        if first:
-            shutil.rmtree(partial, ignore_errors=True)
-        raise
+def whole_state(held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Part]:
+    """What is saved of this rank's model and optimizer."""
+    return {**model_state(held), **optimizer_state(held, optimizer)}
 
 
-def _require_finite(state: dict[str, Part], step: int) -> None:
-    if bad := non_finite(state):
-        shown = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+def optimizer_name(optimizer: Optimizer) -> str:
+    """By which a checkpoint knows whose state it holds."""
+    return type(optimizer).__name__.removesuffix("Optimizer")
+
+
+def finite_digests(
+    pieces: Mapping[Piece, Tensor] | Sequence[Piece], content: Any, step: int
+) -> dict[tuple[str, Box], Digest]:
+    """The digest of each piece. Raises `NonFinite` naming the tensors that hold a NaN or Inf."""
+    found, bad = {}, []
+    for piece in pieces:
+        found[piece.key], finite = digest_of_bytes(content(piece), piece.torch_dtype, piece.box, piece.shape)
+        if not finite and piece.name not in bad:
+            bad.append(piece.name)
+    if bad:
+        shown = ", ".join(bad[:_SHOWN]) + (f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
         raise NonFinite(
             f"step {step} is not saved: {shown} hold NaN or Inf. The checkpoints before it are untouched; "
             "go on from one of them with a lower learning rate or without the batch that did it."
         )
-
-
-def _make_folder(partial: Path) -> None:
-    with explained_disk_errors(partial.parent):
-        partial.mkdir(parents=True)
-
-
-def _write_tensors(partial: Path, state: dict[str, Part]) -> None:
-    """Write this rank's parts. Collective; torch tells every rank when one of them fails."""
-    _, ranks = rank_and_ranks()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            save_tensors(
-                {}, storage_writer=_ExplainingWriter(partial), planner=SaveParts(state), no_dist=ranks == 1
-            )
-    except CheckpointException as error:
-        understood = [str(cause) for cause, _ in error.failures.values() if isinstance(cause, StokerError)]
-        unknown = [f"rank {rank}: {cause!r}" for rank, (cause, _) in error.failures.items()]
-        raise StokerError(understood[0] if understood else f"could not write {partial}: {unknown[0]}") from error
-
-
-class _ExplainingWriter(FileSystemWriter):
-    """Says what is wrong with the disk before torch passes the error between ranks, which loses its cause."""
-
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        with explained_disk_errors(Path(self.path)):
-            try:
-                return super().write_data(plan, planner)
-            except RuntimeError as error:  # torch's zip writer, closing after a failed write
-                raise _disk_error(error) or error from error
-
-    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        with explained_disk_errors(Path(self.path)):
-            super().finish(metadata, results)
-
-
-def _disk_error(error: BaseException | None) -> OSError | None:
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def _own_files(partial: Path) -> dict[str, FileEntry]:
-    """Hash and size of the files this rank wrote; rank 0 wrote torch's metadata too."""
-    rank, _ = rank_and_ranks()
-    own = sorted(partial.glob(f"__{rank}_*")) + ([partial / ".metadata"] if rank == 0 else [])
-    return {path.name: FileEntry(sha256=sha256_of_file(path), bytes=path.stat().st_size) for path in own}
-
-
-def _merged(parts: list[dict[str, Entry]]) -> dict[str, Entry]:
-    return dict(sorted((name, entry) for part in parts for name, entry in part.items()))
-
-
-def _publish(partial: Path, final: Path, manifest: Manifest) -> None:
-    """Mark the folder complete and give it its name. A damaged checkpoint of that name makes way."""
-    write_manifest(partial, manifest)
-    if final.exists():
-        remove(final)
-    publish_folder(partial, final)
+    return found

@@ -291,9 +291,10 @@ BUGS: tuple[PlantedBug, ...] = (
         _TP,
         "plain",
         Edit(
-            "checkpoint.parts:_chunk",
-            "offsets=torch.Size(first for first, _ in part.box)",
-            "offsets=torch.Size(size - last for (_, last), size in zip(part.box, part.shape))",
+            "checkpoint.parts:pieces_of",
+            "found.append((Piece(name, dtype, tuple(part.shape), box), elements))",
+            "mirrored = tuple((size - last, size - first) for (first, last), size in zip(box, part.shape))\n"
+            "            found.append((Piece(name, dtype, tuple(part.shape), mirrored), elements))",
         ),
         where="checkpoint: *",
         says="What each rank holds is put where another's part belongs.",
