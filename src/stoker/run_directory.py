@@ -1,6 +1,6 @@
 """What a run owns on disk, and the lock that lets only one process own it.
 
-RUN/recipe.yaml  environment.json  plan.json  corpus.json  origin.json
+RUN/recipe.yaml  environment.json  plan.json  corpus.json  origin.json  identity
     record/  checkpoints/  report.html  lock
 """
 
@@ -50,6 +50,11 @@ class RunDirectory:
     def origin(self) -> Path:
         """Where the recipe's file and the prepared corpus are: paths outside this folder."""
         return self.path / "origin.json"
+
+    @property
+    def identity(self) -> Path:
+        """A name that no other run has."""
+        return self.path / "identity"
 
     @property
     def record(self) -> Path:

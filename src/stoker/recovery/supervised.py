@@ -29,6 +29,7 @@ from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, RecordWriter
 from stoker.recovery.faults import Fault, require_possible
+from stoker.recovery.host_memory import copies_of
 from stoker.recovery.processes import Message, as_failure
 from stoker.recovery.supervisor import Supervisor
 from stoker.run_directory import RunDirectory
@@ -149,7 +150,9 @@ def train(
             shown(progress, job, first) as report,
             listening() as stop,
             _recording(run) as record,
+            copies_of(run, "node-0", loaded.recipe.recovery.copy_every > 0) as copies,
         ):
+            job = replace(job, snapshots=copies)
             _Command(job, faults, lock, stop, report, progress, record).run(ready)
         return outcome_of(run)
 
