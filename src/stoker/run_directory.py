@@ -57,6 +57,11 @@ class RunDirectory:
         return self.path / "identity"
 
     @property
+    def interventions(self) -> Path:
+        """What was decided about single steps."""
+        return self.path / "interventions.json"
+
+    @property
     def record(self) -> Path:
         """Folder of the append-only record."""
         return self.path / "record"

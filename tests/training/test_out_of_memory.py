@@ -97,8 +97,8 @@ def test_a_run_that_dies_for_memory_says_what_would_fit_and_that_fits(job: Path)
 
 
 def test_a_rank_that_runs_out_tells_the_launcher_what_it_held() -> None:
-    from stoker.run_directory import RunDirectory
     from stoker.recovery.processes import as_failure
+    from stoker.run_directory import RunDirectory
 
     seen = OutOfMemory("rank 1 ran out of memory")
     seen.held_bytes = 7

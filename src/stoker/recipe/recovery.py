@@ -9,6 +9,9 @@ from pydantic import Field
 from stoker.recipe.section import Section
 
 AfterTermination = Literal["stop", "requeue"]
+Response = Literal["wait", "skip_step", "rollback", "ask"]
+"""`wait` goes on and records it. `skip_step` leaves the update out. `rollback` goes back to the last checkpoint
+before the cause, and leaves out the steps whose documents are at fault. `ask` saves and stops with exit code 76."""
 
 
 class Recovery(Section):
@@ -28,6 +31,23 @@ class Recovery(Section):
     """… nobody before so many seconds."""
     start_seconds: float = Field(default=600.0, gt=0)
     """How long a rank may be silent while it starts, compiles, or first does what is done only now and then."""
+    on_non_finite: Literal["skip_step", "rollback", "ask"] = "skip_step"
+    """What to do when the loss or the gradient norm is NaN or infinite; nothing is updated by it in any case."""
+    on_spike: Response = "wait"
+    """What to do when the loss or the gradient norm stands out from its recent past."""
+    on_divergence: Response = "rollback"
+    """What to do when it has stood out for `divergence_steps` steps in a row."""
+    divergence_steps: int = Field(default=10, ge=2)
+    window: int = Field(default=32, ge=8)
+    """How many unremarkable steps the recent past holds; half of them must be there before anything stands out."""
+    deviations: float = Field(default=8.0, gt=0)
+    """How many robust standard deviations of the logarithm above the median stand out."""
+    lower_learning_rate: float = Field(default=1.0, gt=0, le=1)
+    """After going back the learning rate is multiplied by this …"""
+    lowered_steps: int = Field(default=100, ge=1)
+    """… for so many steps."""
+    most_interventions: int = Field(default=20, ge=0)
+    """Steps left out and times gone back, together, that a run may take by itself; beyond, it asks."""
     grace_seconds: float = Field(default=30.0, gt=0)
     """How long after SIGTERM this machine's scheduler kills: Slurm's KillWait, Kubernetes'
     terminationGracePeriodSeconds."""
