@@ -2,6 +2,7 @@
 # make test         environment, then everything that is checked before a change is taken
 # make test-fast    the same without the slow tests
 # make verify       drawn layouts of small models held against one process; writes the table in docs/numerics.md
+# make drill        300 kills of drawn ranks at drawn instants and 100 frozen ranks, over eight layouts
 # make lint         style, types and import floors only
 # make clean        remove the environment and caches; runs and prepared text are kept
 
@@ -13,7 +14,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help quickstart test test-fast verify lint clean
+.PHONY: help quickstart test test-fast verify drill lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +32,9 @@ test-fast: lint
 verify: $(VENV)/test.installed
 	$(BIN)/python benchmarks/verified_layouts.py
 	$(PYTEST) -m thorough
+
+drill: $(VENV)/test.installed
+	$(BIN)/python benchmarks/drills.py
 
 lint: $(VENV)/test.installed
 	$(BIN)/ruff check .

@@ -34,8 +34,12 @@ def drill(
             show_default=False,
         ),
     ] = None,
-    kills: Annotated[int, typer.Option(min=0, help="Draw so many kills of any rank at any instant.")] = 0,
-    per_run: Annotated[int, typer.Option(min=1, help="Drawn kills in each run.")] = 5,
+    draw: Annotated[int, typer.Option(min=0, help="Draw so many faults: any rank, any step, any instant.")] = 0,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="What is drawn; may be repeated. By default `kill`.", show_default=False),
+    ] = None,
+    per_run: Annotated[int, typer.Option(min=1, help="Drawn faults in each run.")] = 5,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     folder: Annotated[
         Path | None,
@@ -59,9 +63,9 @@ def drill(
     if recipe is None:
         raise BadInput("stoker drill needs a RECIPE; `stoker drill --list` lists the kinds of faults")
     loaded = load(recipe, overrides, choose_layout=True)
-    from stoker.recovery.drill import drawn_kills, every_kind, rehearse
+    from stoker.recovery.drill import drawn, every_kind, rehearse
 
-    drills = [_parsed(text) for text in fault or ()] + drawn_kills(loaded, kills, per_run, seed)
+    drills = [_parsed(text) for text in fault or ()] + drawn(loaded, kind or ["kill"], draw, per_run, seed)
     progress = progress_for(json)
     found = rehearse(
         loaded, drills or every_kind(loaded, seed), folder or loaded.run.path.parent / "drills", progress

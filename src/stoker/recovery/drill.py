@@ -23,6 +23,7 @@ from stoker.child_processes import die_with_parent
 from stoker.data.prepare import prepare
 from stoker.errors import StokerError, Terminated
 from stoker.progress import Progress, Silent
+from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.recovery.faults import KINDS, Fault, parse_fault, require_possible
@@ -40,6 +41,8 @@ class Rehearsal:
     """What came of one run with faults."""
 
     faults: tuple[str, ...]
+    came: int
+    """How many of them came: a restart that is not needed cannot be disturbed."""
     finished: bool
     commands: int
     """How often the command had to be given."""
@@ -53,8 +56,8 @@ class Rehearsal:
     """Steps that had to be done again."""
     samples_lost: int
     samples_repeated: int
-    blamed: tuple[tuple[int, ...], ...]
-    """The ranks that each failure was put down to."""
+    blamed: tuple[tuple[str, tuple[int, ...]], ...]
+    """Each failure's fault, and the ranks that it was put down to."""
     weights: str
     """`bit-identical` to the undisturbed run's, or by how much they differ at most."""
     said: str
@@ -111,22 +114,35 @@ def every_kind(loaded: LoadedRecipe, seed: int) -> list[tuple[Fault, ...]]:
     return faults
 
 
-def drawn_kills(loaded: LoadedRecipe, count: int, per_run: int, seed: int) -> list[tuple[Fault, ...]]:
-    """`count` kills of drawn ranks at drawn instants, from start-up to saving, `per_run` of them in each run."""
-    dice, recipe = random.Random(seed), loaded.recipe
-    kills: list[Fault] = []
-    while len(kills) < count:
-        place = len(kills) % per_run
-        rank, delay = dice.randrange(recipe.layout.world_size), round(dice.random() ** 3 * 0.5, 4)
-        step = dice.randint(1, recipe.training.steps)
-        phase = dice.choice(("data", "forward", "backward", "optimizer", "between phases", "checkpoint", "loading"))
-        if phase == "checkpoint":
-            step = dice.randrange(recipe.checkpoint.every, recipe.training.steps + 1, recipe.checkpoint.every)
-        where = f"phase={phase.replace(' ', '_')},delay={delay:g}"
-        if phase == "loading":
-            step, where = 0, f"attempt={place + 1},delay={delay:g}"
-        kills.append(parse_fault(f"kill@{step}:{rank}:{where}"))
-    return [tuple(kills[at : at + per_run]) for at in range(0, count, per_run)]
+def drawn(
+    loaded: LoadedRecipe, kinds: Sequence[str], count: int, per_run: int, seed: int
+) -> list[tuple[Fault, ...]]:
+    """`count` faults of drawn `kinds`, at drawn ranks and instants, `per_run` of them in each run.
+
+    Kills come at any instant, from start-up to saving and restarting; other kinds in any phase of a step.
+    """
+    dice = random.Random(seed)
+    faults = [_drawn_fault(loaded.recipe, dice, dice.choice(list(kinds)), at % per_run) for at in range(count)]
+    return [tuple(faults[at : at + per_run]) for at in range(0, count, per_run)]
+
+
+def _drawn_fault(recipe: Recipe, dice: random.Random, kind: str, earlier: int) -> Fault:
+    """One fault of a run in which there are `earlier` ones."""
+    step, rank = dice.randint(1, recipe.training.steps), dice.randrange(recipe.layout.world_size)
+    phases = ["data", "forward", "backward", "optimizer", "between phases"]
+    if kind not in ("kill", "freeze", "hang", "spin", "error"):
+        return parse_fault(f"{kind}@{step}:{rank}")
+    if kind != "kill":
+        return parse_fault(f"{kind}@{step}:{rank}:phase={dice.choice(phases).replace(' ', '_')}")
+    delay = round(dice.random() ** 3 * 0.5, 4)
+    phase = dice.choice([*phases, "checkpoint", "loading"])
+    if phase == "loading":  # of the first start, or of a restart that an earlier fault has made necessary
+        return parse_fault(f"kill@0:{rank}:attempt={earlier + 1},delay={delay:g}")
+    if phase == "checkpoint":
+        every = recipe.checkpoint.every
+        step = dice.randrange(every, recipe.training.steps + 1, every) if every <= recipe.training.steps else step
+        phase = phase if every <= recipe.training.steps else "forward"
+    return parse_fault(f"kill@{step}:{rank}:phase={phase.replace(' ', '_')},delay={delay:g}")
 
 
 def _rehearse_one(
@@ -209,14 +225,16 @@ def _judge(
     record = Record(run.record)
     events = record.events(SUPERVISOR)
     failures = [event for event in events if event["event"] in ("failure", "supervisor_died", "gave_up")]
-    injected = [event["time"] for event in events if event["event"] == "fault"]
+    injected = [(event["time"], event["detail"]["fault"]) for event in events if event["event"] == "fault"]
     steps = record.steps(["time"], all_attempts=True)
     times = steps["time"].to_list()
-    detect = []
+    detect, blamed = [], []
     for failure in failures:
-        before = [moment for moment in injected if moment <= failure["time"]]
+        before = [one for one in injected if one[0] <= failure["time"]]
         if before:
-            detect.append(failure["time"] - max(before))
+            moment, fault = max(before)
+            detect.append(failure["time"] - moment)
+            blamed.append((fault, tuple(failure["detail"].get("ranks", ()))))
     recover = []
     for failure in failures:
         after = [moment for moment in times if moment > failure["time"]]
@@ -225,6 +243,7 @@ def _judge(
     samples = samples_seen(record)
     return Rehearsal(
         faults=tuple(map(str, faults)),
+        came=len(injected),
         finished=False,
         commands=0,
         seconds=0.0,
@@ -234,7 +253,7 @@ def _judge(
         steps_lost=_steps_lost(failures, record),
         samples_lost=_how_many(samples.lost),
         samples_repeated=_how_many(samples.repeated),
-        blamed=tuple(tuple(f["detail"].get("ranks", ())) for f in failures),
+        blamed=tuple(blamed),
         weights="" if reference is None else _compared(run, reference),
         said="",
     )

@@ -1,0 +1,87 @@
+"""Decides whether a step is applied: what stands out is waited for, left out, gone back from or asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stoker.recipe import Recovery
+from stoker.training.interventions import Intervention, Interventions
+from stoker.training.vigilance import Alarm, Vigilance
+
+_SKIPS_IN_A_ROW = 3
+"""After so many steps left out one after the other the weights are at fault, and not the documents."""
+
+
+@dataclass
+class Guard:
+    """Judges every step before its update. The same on every rank: it sees global figures only."""
+
+    recovery: Recovery
+    interventions: Interventions
+    vigilance: Vigilance = field(init=False)
+    alarm: Alarm | None = None
+    """About the step that was judged last."""
+    response: str | None = None
+    """What to do about it: `wait`, `skip_step`, `rollback`, `ask`; None when nothing stands out."""
+
+    def __post_init__(self) -> None:
+        self.vigilance = Vigilance(self.recovery)
+
+    def may_update(self, step: int, loss: float, gradient_norm: float) -> bool:
+        """Whether `step`, which has been computed, is to be applied."""
+        self.alarm = self.response = None
+        if self.interventions.skips(step):  # decided before; its figures are not to be learned from
+            return False
+        self.alarm = self.vigilance.judge(step, loss, gradient_norm)
+        if self.alarm is not None:
+            self.response = self._respond(self.alarm)
+        return self.response in (None, "wait")
+
+    def learning_rate_factor(self, step: int) -> float:
+        """What the scheduled learning rate of `step` is multiplied by."""
+        return self.interventions.learning_rate_factor(step)
+
+    def leave_out(self, alarm: Alarm) -> Intervention:
+        """The update of the alarm's step alone."""
+        return Intervention(
+            action="skip", first_step=alarm.step, last_step=alarm.step, decided_at=alarm.step, why=str(alarm)
+        )
+
+    def go_back(self, alarm: Alarm, back_to: int) -> list[Intervention]:
+        """All steps of the run of alarms are left out when the run comes to them again."""
+        found = [
+            Intervention(
+                action="skip",
+                first_step=alarm.first_step,
+                last_step=alarm.step,
+                decided_at=alarm.step,
+                back_to=back_to,
+                why=str(alarm),
+            )
+        ]
+        if self.recovery.lower_learning_rate < 1:
+            found.append(
+                Intervention(
+                    action="lower_learning_rate",
+                    first_step=back_to + 1,
+                    last_step=back_to + self.recovery.lowered_steps,
+                    factor=self.recovery.lower_learning_rate,
+                    decided_at=alarm.step,
+                    back_to=back_to,
+                    why=str(alarm),
+                )
+            )
+        return found
+
+    def _respond(self, alarm: Alarm) -> str:
+        responses = {
+            "non_finite": self.recovery.on_non_finite,
+            "spike": self.recovery.on_spike,
+            "divergence": self.recovery.on_divergence,
+        }
+        response = responses[alarm.kind]
+        if response in ("skip_step", "rollback") and self.interventions.count >= self.recovery.most_interventions:
+            return "ask"
+        if response == "skip_step" and alarm.step - alarm.first_step >= _SKIPS_IN_A_ROW:
+            return "rollback"
+        return response
