@@ -206,13 +206,16 @@ class Saver:
             self._writing = _started(lambda: self._write(capture), "writes-checkpoint")
         capture.stalled += time.perf_counter() - begun
 
-    def settle(self) -> None:
-        """Wait until what was staged is copied. Nothing may change model or optimizer before."""
-        if self._current is not None:
-            begun = time.perf_counter()
-            self._current.wait_copied()
-            self._current.stalled += time.perf_counter() - begun
-            self._current = None
+    def settle(self) -> float:
+        """Wait until what was staged is copied; returns for how many seconds. Nothing may change before."""
+        if self._current is None:
+            return 0.0
+        begun = time.perf_counter()
+        self._current.wait_copied()
+        waited = time.perf_counter() - begun
+        self._current.stalled += waited
+        self._current = None
+        return waited
 
     def poll(self) -> list[Outcome]:
         """How saves ended that ended since the last call."""

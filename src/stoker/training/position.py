@@ -18,12 +18,15 @@ class Position:
     tokens_seen: int = 0
     attempt: int = 1
     loss_scale: dict[str, float] | None = None
+    held_out_loss: float | None = None
+    """Mean over the held-out tokens of all sources, nats, where this step was evaluated."""
 
     def advance(self, step: int, tokens: int, loss_scale: DynamicLossScale | None) -> None:
         """Note that `step` is done."""
         self.step = step
         self.tokens_seen += tokens
         self.loss_scale = loss_scale.state_dict() if loss_scale else None
+        self.held_out_loss = None
 
     def as_progress(self, recipe: Recipe) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -33,6 +36,8 @@ class Position:
             "next_sample": recipe.training.samples_before(self.step + 1),
             "seed": recipe.seed,
             "loss_scale": self.loss_scale,
+            "held_out_loss": self.held_out_loss,
+            "layout": recipe.layout.model_dump(mode="json"),
         }
 
     @classmethod

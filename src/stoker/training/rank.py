@@ -12,7 +12,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from stoker.checkpoint import latest, load
+from stoker.checkpoint import Saver, load_newest
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
 from stoker.model import Decoder
@@ -83,9 +83,7 @@ def train_rank(
         raise
 
 
-def build_trainer(
-    job: Job, world: World, stop: StopRequest, report: Report, marks: Marks | None = None
-) -> Trainer:
+def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, marks: Marks | None = None) -> Trainer:
     """Build model, optimizer and feed on this rank, and load the newest checkpoint if there is one."""
     recipe, run = job.recipe, RunDirectory(job.run)
     corpus = Corpus.open(job.corpus)
@@ -94,20 +92,31 @@ def build_trainer(
     model = build_model(recipe, corpus.vocabulary_size, world)
     optimizer = build_optimizer(model.held, recipe.training)
     position = Position(attempt=attempt)
-    checkpoint = latest(run.checkpoints)
-    if checkpoint is not None:
-        position = Position.from_progress(load(checkpoint, model.held, optimizer), attempt)
+    copies = sorted(job.snapshots.glob("rank-*")) if job.snapshots is not None else []
+    found = load_newest(run.checkpoints, model.held, optimizer, copies)
+    if found is not None:
+        position = Position.from_progress(found[1], attempt)
     clock.marks.stand_at(position.step)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
     if loss_scale is not None and position.loss_scale is not None:
         loss_scale.load_state_dict(position.loss_scale)
     feed = Feed(corpus, recipe)
+    saver = Saver(
+        run.checkpoints,
+        recipe.checkpoint,
+        model.held,
+        optimizer,
+        snapshots=None if job.snapshots is None else job.snapshots / f"rank-{world.rank:05d}",
+        step=position.step,
+        timeout=world.timeout,
+    )
     return Trainer(
         recipe=recipe,
         run=run,
         feed=feed,
         text=HeldOutText.of(corpus, recipe, feed),
-        step=TrainingStep(recipe, corpus.source_names, model, optimizer, loss_scale, clock),
+        step=TrainingStep(recipe, corpus.source_names, model, optimizer, loss_scale, clock, saver.settle),
+        saver=saver,
         record=RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds),
         position=position,
         stop=stop,

@@ -7,7 +7,7 @@ learning rate and every random draw follow from the recipe's seed and the number
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,6 +45,8 @@ class StepResult:
     """pure_bf16 only: share of weights that the update was too small to move."""
     stop_requested: bool
     """Some rank was asked to stop."""
+    copy_failed: bool
+    """Some rank found that a copy of the state from an earlier step was not finite."""
     routing: dict[str, RouterStatistics]
     """What the routers of each block did with all tokens of the step; empty without experts."""
 
@@ -60,23 +62,29 @@ class TrainingStep:
         optimizer: torch.optim.Optimizer,
         loss_scale: DynamicLossScale | None,
         clock: PhaseClock,
+        settle: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`settle` waits until weights and moments may be changed; returns for how many seconds it did."""
         self.recipe = recipe
         self.source_names = tuple(source_names)
         self.model = model
         self.optimizer = optimizer
         self.loss_scale = loss_scale
         self.clock = clock
+        self._settle = settle
         if recipe.training.memory.release_gradients:
             assert isinstance(optimizer, AdamWOptimizer | LionOptimizer), "the recipe refuses others"
             groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
             model.release_gradients(lambda parameter: optimizer.step_one(parameter, groups[parameter]))
 
-    def __call__(self, step: int, batches: Sequence[MicroBatch], *, with_modules: bool, stop: bool) -> StepResult:
+    def __call__(
+        self, step: int, batches: Sequence[MicroBatch], *, with_modules: bool, stop: bool, copy_failed: bool = False
+    ) -> StepResult:
         """Train on this rank's part of the global batch of `step`.
 
-        `with_modules` asks for gradient norms by module; `stop` says that this rank was asked
-        to stop. Collective: every rank calls it with the same `step`.
+        `with_modules` asks for gradient norms by module; `stop` says that this rank was asked to stop,
+        `copy_failed` that its copy of an earlier state was not finite. Collective: every rank calls it with the
+        same `step`.
         """
         training, world = self.recipe.training, self.model.world
         batches = [batch.to(world.device) for batch in batches]
@@ -85,18 +93,21 @@ class TrainingStep:
             tokens = int(world.sum(torch.tensor(counted, dtype=torch.int64, device=world.device)))
         factor = learning_rate_factor(training.schedule, step, training.steps)
         learning_rate = set_learning_rate(self.optimizer, factor)
+        if training.memory.release_gradients:  # weights change during backward
+            self.clock.add("checkpoint", self._settle())
         sums = self._accumulate_gradients(step, batches, tokens)
         with self.clock.phase("communication"):
-            sums = world.sum(torch.cat([sums, sums.new_tensor([float(stop)])]))
+            sums = world.sum(torch.cat([sums, sums.new_tensor([float(stop), float(copy_failed)])]))
             norms = self.model.gradients.norms()
         scale = self.loss_scale.scale if self.loss_scale else 1.0
         norm = self.model.gradients.total_norm(norms) / scale
-        losses, counts = sums[: len(self.source_names)], sums[len(self.source_names) : -1]
+        losses, counts = sums[: len(self.source_names)], sums[len(self.source_names) : -2]
         loss = float(losses.sum() / counts.sum()) if tokens else 0.0
         finite = math.isfinite(norm) and math.isfinite(loss)
         overflowed = self.loss_scale is not None and math.isfinite(loss) and not finite
         dead_updates = None
         clipped = finite and training.gradient_clip is not None and norm > training.gradient_clip
+        self.clock.add("checkpoint", self._settle())
         with self.clock.phase("optimizer"):
             if finite:
                 clip = training.gradient_clip / norm if clipped and training.gradient_clip else 1.0
@@ -120,7 +131,8 @@ class TrainingStep:
             finite=finite or overflowed,
             loss_scale=scale if self.loss_scale else None,
             dead_updates=dead_updates,
-            stop_requested=bool(sums[-1] > 0),
+            stop_requested=bool(sums[-2] > 0),
+            copy_failed=bool(sums[-1] > 0),
             routing=routing,
         )
 

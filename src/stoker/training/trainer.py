@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.checkpoint import save
+from stoker.checkpoint import Outcome, Saver
 from stoker.data.feeding import Feed, MicroBatch
-from stoker.errors import NonFinite, StokerError, Terminated
+from stoker.errors import NonFinite, Terminated
 from stoker.recipe import Recipe
 from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
@@ -21,6 +22,8 @@ from stoker.training.position import Position
 from stoker.training.signals import StopRequest
 from stoker.training.step import StepResult, TrainingStep
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass
 class Trainer:
@@ -31,6 +34,7 @@ class Trainer:
     feed: Feed
     text: HeldOutText
     step: TrainingStep
+    saver: Saver
     record: RecordWriter
     position: Position
     stop: StopRequest
@@ -50,14 +54,18 @@ class Trainer:
             last = step == self.recipe.training.steps
             if last or self._due(step, self.recipe.evaluation.every):
                 self._evaluate(step)
-            if last or result.stop_requested or self._due(step, self.recipe.checkpoint.every):
-                self._save(step)
+            ends = last or result.stop_requested
+            self._stage(step, durable=ends or self._due(step, self.recipe.checkpoint.every))
+            if ends or result.copy_failed:
+                self._finish_saving(step)
             if result.stop_requested and not last:
                 self._stop_on_request(step)
         self.record.append("event", self._event("finished"))
 
     def close(self) -> None:
-        """Flush the record."""
+        """Wait for a save that is under way, and flush the record."""
+        self.saver.close()
+        self._record_saves(self.saver.poll())
         self.record.close()
 
     def _batches(self) -> Iterator[tuple[int, list[MicroBatch]]]:
@@ -75,7 +83,8 @@ class Trainer:
     def _step(self, step: int, batches: list[MicroBatch]) -> StepResult:
         with_modules = self._due(step, self.recipe.telemetry.module_norms_every)
         try:
-            return self.step(step, batches, with_modules=with_modules, stop=self.stop.asked)
+            failed = self.saver.non_finite is not None
+            return self.step(step, batches, with_modules=with_modules, stop=self.stop.asked, copy_failed=failed)
         except NonFinite as error:  # the fp16 loss scale has nowhere left to fall
             self.record.append("event", self._event("non_finite", step=step, reason=str(error)))
             raise
@@ -88,6 +97,7 @@ class Trainer:
             model = self.step.model
             scores = evaluate(model, self.recipe, self.text.sources)
             continuations = continue_prompts(model, self.recipe, self.text)
+        self.position.held_out_loss = _mean_loss(scores)
         if not model.world.is_first:
             return
         when = {"attempt": self.position.attempt, "time": time.time()}
@@ -97,23 +107,39 @@ class Trainer:
             self.record.append("sample", {**when, "step": step, "prompt": prompt, "text": continuation})
         self.report({"kind": "evaluation", "step": step, "scores": [_score_line(score) for score in scores]})
 
-    def _save(self, step: int) -> None:
-        begun = time.perf_counter()
-        with self.clock.phase("checkpoint"):
+    def _stage(self, step: int, durable: bool) -> None:
+        """Begin to save the state after `step`, or to copy it into memory where such copies are kept."""
+        self._record_saves(self.saver.poll())
+        copied = self.saver.keeps_snapshots and self._due(step, self.recipe.recovery.copy_every)
+        if durable or copied:
             self.record.flush()
-            try:
-                save(
-                    self.run.checkpoints,
-                    step,
-                    self.step.model.held,
-                    self.step.optimizer,
-                    self.position.as_progress(self.recipe),
-                    self.recipe.checkpoint,
-                )
-            except StokerError as error:
-                self.record.append("event", self._event("save_failed", reason=str(error)))
-                raise
-        self.record.append("event", self._event("saved", seconds=time.perf_counter() - begun))
+            with self.clock.phase("checkpoint"):
+                self.saver.stage(step, self.position.as_progress(self.recipe), durable=durable)
+
+    def _finish_saving(self, step: int) -> None:
+        """Wait for saves that are under way. Raises when `step` could not be saved, or any state was not finite."""
+        with self.clock.phase("checkpoint"):
+            outcomes = self.saver.finish()
+        self._record_saves(outcomes)
+        if self.saver.non_finite is not None:
+            self.record.append("event", self._event("non_finite", reason=str(self.saver.non_finite)))
+            self.record.flush()
+            raise self.saver.non_finite
+        for outcome in outcomes:
+            if outcome.step == step and outcome.error is not None:
+                raise outcome.error
+
+    def _record_saves(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of saves. One that failed is tried again at the next interval; older checkpoints stand."""
+        for outcome in outcomes:
+            detail = {"seconds": outcome.seconds, "stalled_seconds": outcome.stalled_seconds}
+            if outcome.error is None:
+                event = self._event("saved", outcome.step, bytes=outcome.bytes, **detail)
+            else:
+                event = self._event("save_failed", outcome.step, reason=str(outcome.error), **detail)
+                if self.step.model.world.is_first:
+                    _log.warning("the checkpoint of step %d failed: %s", outcome.step, outcome.error)
+            self.record.append("event", event)
 
     def _record_step(self, step: int, result: StepResult) -> None:
         seconds = self.clock.read_and_restart()
@@ -201,6 +227,12 @@ class Trainer:
             "time": time.time(),
             "detail": detail,
         }
+
+
+def _mean_loss(scores: Sequence[SourceScore]) -> float | None:
+    """Of all held-out tokens; None when there are none."""
+    tokens = sum(score.tokens for score in scores)
+    return sum(score.loss * score.tokens for score in scores) / tokens if tokens else None
 
 
 def _score_line(score: SourceScore) -> dict[str, Any]:
