@@ -16,6 +16,7 @@ from stoker.cli.job import prepare, run, train
 from stoker.cli.plan import verbs as plan_verbs
 from stoker.cli.recipe import verbs as recipe_verbs
 from stoker.cli.runs import evaluate, export, report
+from stoker.cli.simulate import simulate
 from stoker.cli.verify import verify
 
 # Threads that wait for each other by spinning take the processor from the thread they wait for as soon as another
@@ -32,6 +33,7 @@ _VERBS: dict[str, Callable[..., None]] = {
     "eval": evaluate,
     "report": report,
     "export": export,
+    "simulate": simulate,
 }
 
 for name, verb in _VERBS.items():

@@ -1,0 +1,212 @@
+"""A run with one thing changed: what each change is worth, and tables over a range of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stoker.planning.reliability.description import OPTIMAL, RunDescription
+from stoker.planning.reliability.formula import Goodput, goodput_of
+from stoker.planning.reliability.kinds import Kind
+from stoker.planning.reliability.optimum import with_intervals
+from stoker.planning.reliability.process import HOUR
+
+SWEEPS = ("interval", "spares", "restart", "accelerators")
+_MINUTE = 60.0
+_MOST_COUNTS = 60
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run, by formula."""
+
+    goodput: Goodput
+    days: float
+    """On the wall clock, until the work is done (or the wall time asked for is over)."""
+    cost: float
+    """Of those days in dollars, spare nodes included."""
+    cost_of_work: float
+    """In dollars, of the work that is asked for (with `wall_days`: of the work done in them without a change)."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a change brings."""
+
+    change: str
+    goodput: float
+    """With the change."""
+    gain: float
+    """In goodput; 0.01 is one hundredth of the time."""
+    saved: float
+    """Dollars less for the same work."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a sweep."""
+
+    value: float
+    point: Point
+    given: bool
+    """This is the run as it is described."""
+
+
+def point_of(run: RunDescription, work_days: float | None = None) -> Point:
+    """Goodput, days and cost of `run` by formula; `work_days` of work where it is described by its wall time."""
+    goodput = goodput_of(with_intervals(run))
+    rate = hourly_cost(run)
+    work = run.ideal_days or (None if run.wall_days else default_days())
+    wanted = work if work is not None else work_days
+    needed = math.inf if goodput.goodput <= 0 else (wanted or 0.0) / goodput.goodput
+    days = run.wall_days if work is None and run.wall_days is not None else needed
+    finished = needed if wanted is not None else days
+    return Point(goodput, days, days * 24 * rate, finished * 24 * rate)
+
+
+def default_days() -> float:
+    """Of work, where a run does not say how much."""
+    return 60.0
+
+
+def hourly_cost(run: RunDescription) -> float:
+    """Of all accelerators, those of spare nodes included, in dollars an hour."""
+    return (run.accelerators + run.spare_count * run.accelerators_per_node) * run.price_per_accelerator_hour
+
+
+def worths(run: RunDescription) -> list[Worth]:
+    """What each of the usual changes brings, the most first."""
+    before = goodput_of(with_intervals(run)).goodput
+    work_days = run.wall_days * before if run.wall_days else None
+    base = point_of(run, work_days)
+    found = []
+    for change, changed in _usual(run):
+        point = point_of(changed, work_days)
+        gain = point.goodput.goodput - before
+        saved = base.cost_of_work - point.cost_of_work
+        found.append(Worth(change, point.goodput.goodput, gain, saved if math.isfinite(saved) else math.inf))
+    return sorted(found, key=lambda worth: -worth.gain)
+
+
+def _usual(run: RunDescription) -> list[tuple[str, RunDescription]]:
+    spares, stragglers = run.spares, run.stragglers
+    changes = [
+        ("restart faster by a minute", _faster(run, "restart_seconds")),
+        ("failures found a minute sooner", _faster(run, "detection_seconds")),
+        ("failures rarer by a tenth", _rarer(run, 0.9)),
+        ("nodes repaired in half the time", _with(run, "spares", repair_hours=spares.repair_hours / 2)),
+    ]
+    if run.spare_count < run.nodes:
+        changes.append(("one spare node more", _with(run, "spares", count=run.spare_count + 1)))
+    if run.spare_count > 0:
+        changes.append(("one spare node fewer", _with(run, "spares", count=run.spare_count - 1)))
+    if any(checkpoint.interval_seconds != OPTIMAL for checkpoint in run.checkpoints):
+        best = tuple(c.model_copy(update={"interval_seconds": OPTIMAL}) for c in run.checkpoints)
+        changes.append(("the best checkpoint interval", run.model_copy(update={"checkpoints": best})))
+    if any(checkpoint.stall_seconds for checkpoint in run.checkpoints):
+        halved = tuple(c.model_copy(update={"stall_seconds": c.stall_seconds / 2}) for c in run.checkpoints)
+        changes.append(("half the stall of a checkpoint", run.model_copy(update={"checkpoints": halved})))
+    if stragglers.slow_nodes_per_1000_node_days:
+        sooner = _with(run, "stragglers", found_after_hours=stragglers.found_after_hours / 2)
+        changes.append(("slow nodes found in half the time", sooner))
+    if stragglers.spread or stragglers.jitter or stragglers.network_jitter:
+        even = {name: getattr(stragglers, name) / 2 for name in ("spread", "jitter", "network_jitter")}
+        changes.append(("ranks half as uneven", _with(run, "stragglers", **even)))
+    return changes
+
+
+def _with(run: RunDescription, section: str, **values: object) -> RunDescription:
+    return run.model_copy(update={section: getattr(run, section).model_copy(update=values)})
+
+
+def _each_kind(run: RunDescription, change: Callable[[Kind], dict[str, float | None]]) -> RunDescription:
+    kinds = tuple(kind.model_copy(update=change(kind)) for kind in run.failures.kinds)
+    return _with(run, "failures", kinds=kinds)
+
+
+def _faster(run: RunDescription, field: str) -> RunDescription:
+    def less(seconds: float | None) -> float | None:
+        return None if seconds is None else max(0.0, seconds - _MINUTE)
+
+    changed = _with(run, "recovery", **{field: less(getattr(run.recovery, field))})
+    return _each_kind(changed, lambda kind: {field: less(getattr(kind, field))})
+
+
+def _rarer(run: RunDescription, factor: float) -> RunDescription:
+    def scaled(rate: float | None) -> float | None:
+        return None if rate is None else rate * factor
+
+    changed = _with(run, "failures", per_1000_node_days=scaled(run.failures.per_1000_node_days))
+    return _each_kind(
+        changed,
+        lambda kind: {
+            "per_1000_node_days": scaled(kind.per_1000_node_days),
+            "per_day": scaled(kind.per_day),
+        },
+    )
+
+
+def sweep(run: RunDescription, what: str) -> list[Row]:
+    """Goodput, days and cost over a range of one thing; the run as it is described is among the lines."""
+    before = goodput_of(with_intervals(run)).goodput
+    work_days = run.wall_days * before if run.wall_days else None
+    own, values = _range(run, what)
+    rows = []
+    for value in sorted({*values, own}):
+        changed = run if value == own else _changed(run, what, value)
+        rows.append(Row(value, point_of(changed, work_days), value == own))
+    return rows
+
+
+def _range(run: RunDescription, what: str) -> tuple[float, list[float]]:
+    if what == "interval":
+        if not run.checkpoints:
+            return 0.0, []
+        own = with_intervals(run).levels[-1].interval
+        least = max(run.checkpoints[-1].write_seconds, run.step_seconds)
+        return own, [own * 2**power for power in range(-4, 5) if own * 2**power >= least]
+    if what == "spares":
+        own = float(run.spare_count)
+        broken = with_intervals(run).breaking * run.spares.repair_hours * HOUR
+        wanted = [broken * factor for factor in (0, 0.5, 0.75, 1, 1.25, 1.5, 2, 3)]
+        return own, [float(min(round(value), run.nodes)) for value in wanted]
+    if what == "restart":
+        return run.recovery.restart_seconds, [0.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0]
+    per_group = run.accelerators // run.replica_count
+    sizes = [1024 * 2**power for power in range(8)]
+    return float(run.accelerators), [float(max(1, size // per_group) * per_group) for size in sizes]
+
+
+def _changed(run: RunDescription, what: str, value: float) -> RunDescription:
+    if what == "interval":
+        farthest = run.checkpoints[-1].model_copy(update={"interval_seconds": value})
+        return run.model_copy(update={"checkpoints": (*run.checkpoints[:-1], farthest)})
+    if what == "spares":
+        return _with(run, "spares", count=int(value))
+    if what == "restart":
+        return _with(run, "recovery", restart_seconds=value)
+    accelerators = int(value)
+    share = accelerators / run.accelerators
+    changed = run.model_copy(update={"accelerators": accelerators})
+    if run.spares.count is not None:
+        changed = _with(changed, "spares", count=min(changed.nodes, math.ceil(run.spares.count * share)))
+    if run.replicas.count is not None:
+        changed = _with(
+            changed,
+            "replicas",
+            count=max(1, round(run.replicas.count * share)),
+            minimum=max(1, round(run.replicas.minimum * share)),
+        )
+    return changed
+
+
+def best_spares(run: RunDescription) -> tuple[int, Point]:
+    """The number of spare nodes with which the work costs least."""
+    before = goodput_of(with_intervals(run)).goodput
+    work_days = run.wall_days * before if run.wall_days else None
+    broken = with_intervals(run).breaking * run.spares.repair_hours * HOUR
+    most = min(run.nodes, math.ceil(broken + 8 * math.sqrt(broken) + 4))
+    counts = range(0, most + 1, max(1, -(-most // _MOST_COUNTS)))
+    points = [(count, point_of(_with(run, "spares", count=count), work_days)) for count in counts]
+    return min(points, key=lambda pair: pair[1].cost_of_work)

@@ -1,0 +1,237 @@
+"""Goodput of a run by formula: what share of its time is kept, and where the rest goes.
+
+Times are counted per second of *uptime*, in which the run trains or stands still for a copy. Each failure adds
+downtime, a chain of restarts of which the last succeeds; work is kept by passages from copy to copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.planning.reliability.passages import Passages, kept_share, passages_of, uptime_between_regular
+from stoker.planning.reliability.process import Process
+from stoker.planning.reliability.spares import BrokenNodes, broken_nodes
+
+CAUSES = (
+    "checkpoint stalls",
+    "lost work",
+    "detection",
+    "restart",
+    "waiting for a node",
+    "fewer ranks",
+    "slow nodes",
+    "stragglers",
+    "jitter",
+    "planned",
+)
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Where a run's time goes, as shares of the wall clock."""
+
+    goodput: float
+    """Work kept, in the time an average rank needs for it undisturbed and with all groups."""
+    effective: float
+    """Effective training time: time in steps that were kept, however long they took."""
+    losses: Mapping[str, float]
+    """By cause; with `goodput` they add up to 1."""
+    interruptions_per_day: float
+    """Failures that stop the run or one of its groups, on the wall clock; planned ones not counted."""
+    groups: float
+    """Share of the data-parallel groups that take part in a step, on average."""
+    committed: float
+    """Share of the steps begun that are kept, of those that a leaving group could spoil."""
+
+
+@dataclass(frozen=True)
+class _Downtime:
+    """Mean seconds that a failure costs, by what they are spent on; entry c: with level c - 1 lost already."""
+
+    detection: NDArray[np.float64]
+    silent: NDArray[np.float64]
+    waiting: NDArray[np.float64]
+    restart: NDArray[np.float64]
+    failures: NDArray[np.float64]
+    """Failures in the chain, the first included."""
+
+    def total(self, level: int) -> float:
+        return float((self.detection + self.silent + self.waiting + self.restart)[level + 1])
+
+
+@dataclass(frozen=True)
+class _Speeds:
+    nodes: BrokenNodes
+    groups: float
+    """Mean share of the groups that train, while the run is not waiting."""
+    waiting: float
+    returning: float = 0.0
+    """Groups that come back, a second of uptime."""
+
+
+def goodput_of(process: Process) -> Goodput:
+    """Goodput by formula. Spares and slow nodes are in their steady state."""
+    uptime_share = 1.0
+    for _ in range(4):  # slow nodes are found only while the run trains, whose share of time is not known before
+        outcome, uptime_share = _goodput(process, uptime_share)
+    return outcome
+
+
+def _goodput(process: Process, uptime_share: float) -> tuple[Goodput, float]:
+    speeds = _speeds(process, uptime_share)
+    rates = process.rates * speeds.groups
+    if process.description.failures.spacing == "regular":
+        rates = process.rates / process.rate / uptime_between_regular(process)
+    down = _downtime(process, rates)
+    passages = passages_of(process, rates, speeds.groups)
+    kept = kept_share(passages)
+    productive = passages.productive
+    slow = _slow_nodes_lose(process)
+    costs = _costs(process, rates, down, passages, speeds, uptime_share)
+    wall = (1 + sum(costs.values())) / (1 - speeds.waiting)
+    costs["waiting for a node"] += speeds.waiting * wall
+    costs["checkpoint stalls"] += 1 - productive
+    costs["lost work"] += productive - kept
+    costs["fewer ranks"] = kept * (1 - speeds.groups)
+    costs["slow nodes"] = kept * speeds.groups * slow
+    trained = kept * speeds.groups * (1 - slow)
+    useful = trained / (1 + process.slowness.total)
+    lasting = trained * process.slowness.lasting / (1 + process.slowness.total)
+    costs["stragglers"], costs["jitter"] = lasting, trained - useful - lasting
+    in_chain = down.failures[0] * rates.sum()
+    return (
+        Goodput(
+            goodput=useful / wall,
+            effective=kept / wall,
+            losses={cause: max(0.0, costs[cause] / wall) for cause in CAUSES},
+            interruptions_per_day=float(in_chain) / wall * 86400,
+            groups=speeds.groups,
+            committed=passages.committed,
+        ),
+        1 / wall,
+    )
+
+
+def _speeds(process: Process, uptime_share: float) -> _Speeds:
+    nodes = broken_nodes(process, process.breaking + process.slowing * uptime_share)
+    noticed = 0.0
+    if process.breaking:
+        noticed = float(np.average(process.detection, weights=process.rates * process.replaced))
+    if not process.per_step:
+        return _Speeds(nodes, nodes.running_speed, nodes.waiting_after(noticed))
+    leaving = float(process.rates[process.levels_of < 0].sum()) + process.slowing * uptime_share
+    away = leaving / process.groups * process.group_absence
+    seen = away * _seen_in_uptime(process, leaving, uptime_share)
+    missing = nodes.missing(process.spares) / process.groups
+    absent = min(away / (1 + away) + missing, 1 - 1 / process.groups)
+    returning = seen / (1 + away) * process.groups / process.group_absence
+    speed = max(1 - seen / (1 + away) - missing, 1 / process.groups)
+    return _Speeds(nodes, speed, _too_few(process, absent), returning)
+
+
+def _seen_in_uptime(process: Process, leaving: float, uptime_share: float) -> float:
+    """Of a group's absence, the share that falls into uptime, relative to the share of time that is uptime.
+
+    The group leaves with a pause for the others, so the beginning of its absence costs nothing more.
+    """
+    leaves = process.levels_of < 0
+    if not process.rates[leaves].sum():
+        return 1.0
+    pause = float(np.average(process.detection[leaves], weights=process.rates[leaves])) + process.step / 2
+    pause += process.description.replicas.reconfigure_seconds
+    away = process.group_absence
+    soon = uptime_share + (1 - uptime_share) / (1 + away * (leaving + 1 / pause))
+    first = uptime_share * math.exp(-pause / away) * soon / uptime_share
+    return first + (1 - uptime_share) * math.exp(-pause / 2 / away)
+
+
+def _too_few(process: Process, absent: float) -> float:
+    """Share of time in which fewer groups than allowed are there: a binomial tail."""
+    groups, least = process.groups, process.description.replicas.minimum
+    if least <= 1 or absent <= 0:
+        return 0.0
+    absent = min(absent, 1 - 1e-9)
+    there = np.arange(least)
+    logs = [
+        math.lgamma(groups + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(groups - k + 1)
+        + k * math.log(1 - absent)
+        + (groups - k) * math.log(absent)
+        for k in there.tolist()
+    ]
+    return float(min(np.exp(logs).sum(), 1 - 1e-6))
+
+
+def _downtime(process: Process, rates: NDArray[np.float64]) -> _Downtime:
+    """Solves, from the farthest level inwards, E(c) = sum over kinds of what it costs and what may follow it."""
+    farthest, total = len(process.levels), float(rates.sum())
+    found = {name: np.zeros(farthest + 1) for name in ("detection", "silent", "waiting", "restart", "failures")}
+    if total == 0:
+        return _Downtime(**found)
+    swap = process.description.spares.swap_seconds
+    for lost in range(farthest, -1, -1):
+        own, stays = dict.fromkeys(found, 0.0), 0.0
+        for kind, rate in enumerate(rates.tolist()):
+            share, level = rate / total, max(lost, int(process.levels_of[kind]) + 1)
+            attempt = process.attempt(kind, level - 1)
+            fails = -math.expm1(-total * attempt)
+            own["silent" if process.silent[kind] else "detection"] += share * float(process.detection[kind])
+            own["waiting"] += share * swap * bool(process.replaced[kind] and level > 0)
+            own["restart"] += share * fails / total
+            own["failures"] += share
+            if level == lost:
+                stays += share * fails
+            else:
+                for name in found:
+                    own[name] += share * fails * float(found[name][level])
+        for name in found:
+            found[name][lost] = own[name] / max(1 - stays, 1e-300)
+    return _Downtime(**found)
+
+
+def _costs(
+    process: Process,
+    rates: NDArray[np.float64],
+    down: _Downtime,
+    passages: Passages,
+    speeds: _Speeds,
+    uptime_share: float,
+) -> dict[str, float]:
+    """Downtime per second of uptime, by cause."""
+    costs = dict.fromkeys(CAUSES, 0.0)
+    total = float(rates.sum())
+
+    def add(often: float, seconds: float, attempt: float, cause: str) -> None:
+        """A stop that no failure asked for: a pause, then a restart, which a failure may end."""
+        fails = -math.expm1(-total * attempt)
+        costs[cause] += often * (seconds + (fails / total if total else attempt))
+        costs["restart"] += often * fails * down.total(len(process.levels) - 1)
+
+    costs["detection"] += total * float(down.detection[0]) + passages.waiting_for_step_end
+    costs["lost work"] += total * float(down.silent[0])
+    costs["waiting for a node"] += total * float(down.waiting[0])
+    costs["restart"] += total * float(down.restart[0])
+    run = process.description
+    whole = process.common_restart + process.farthest_load
+    add(process.planned, run.planned.pause_seconds, whole, "planned")
+    if process.per_step:
+        pauses = speeds.returning + process.slowing + speeds.nodes.missing(process.spares) * process.replacement
+        costs["restart"] += pauses * run.replicas.reconfigure_seconds
+    else:
+        costs["waiting for a node"] += process.slowing * run.spares.swap_seconds
+        add(process.slowing, 0.0, whole, "restart")
+        add(speeds.nodes.growths / max(uptime_share, 1e-9), 0.0, whole, "restart")
+    return costs
+
+
+def _slow_nodes_lose(process: Process) -> float:
+    """Share of the work that is not done because a slow node is in the run; their number is a Poisson's."""
+    there = -math.expm1(-process.slowing / process.finding)
+    slowdown = process.description.stragglers.slowdown
+    return there * slowdown / (1 + slowdown)

@@ -1,0 +1,115 @@
+"""The best checkpoint interval: Young's and Daly's estimates, and the minimum of the formula itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stoker.planning.reliability.description import OPTIMAL, RunDescription
+from stoker.planning.reliability.formula import goodput_of
+from stoker.planning.reliability.process import DAY, Process, process_of
+
+_ROUNDS = 3
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_CLOSE = 1e-3
+_LONGEST = 30 * DAY
+_LEAST_GAIN = 1e-7
+
+
+@dataclass(frozen=True)
+class BestInterval:
+    """Of one level of copies. Seconds of training between two."""
+
+    where: str
+    given: float
+    """As the run takes them."""
+    best: float
+    """The minimum of the formula's losses."""
+    young: float | None
+    """sqrt(2 stall MTBF); none where nothing goes back to this level or a copy costs no stall."""
+    daly: float | None
+    """Daly's higher-order estimate."""
+    goodput: float
+    """With the best intervals of all levels."""
+
+
+def with_intervals(run: RunDescription) -> Process:
+    """The process of `run`, its intervals that are to be optimal chosen by the formula."""
+    free = [checkpoint.interval_seconds == OPTIMAL for checkpoint in run.checkpoints]
+    given = [level.interval for level in process_of(run).levels]
+    return process_of(run, _minimise(run, given, free)) if any(free) else process_of(run)
+
+
+def best_intervals(run: RunDescription, process: Process) -> list[BestInterval]:
+    """For each level of `process`, the run as it is taken, the interval that would lose least."""
+    given = [level.interval for level in process.levels]
+    if not given:
+        return []
+    best = process_of(run, _minimise(run, given, [True] * len(given)))
+    goodput = goodput_of(best).goodput
+    found = []
+    for position, (level, chosen) in enumerate(zip(process.levels, best.levels, strict=True)):
+        rate = float(process.rates[process.levels_of == position].sum())
+        young = daly = None
+        if rate > 0 and level.stall > 0:
+            young, daly = young_interval(level.stall, 1 / rate), daly_interval(level.stall, 1 / rate)
+        found.append(BestInterval(level.where, level.interval, chosen.interval, young, daly, goodput))
+    return found
+
+
+def young_interval(stall: float, mtbf: float) -> float:
+    """First order (Young 1974)."""
+    return math.sqrt(2 * stall * mtbf)
+
+
+def daly_interval(stall: float, mtbf: float) -> float:
+    """Higher order (Daly 2006): MTBF itself where a copy costs twice that or more."""
+    if stall >= 2 * mtbf:
+        return mtbf
+    ratio = stall / (2 * mtbf)
+    return math.sqrt(2 * stall * mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - stall
+
+
+def _minimise(run: RunDescription, start: list[float], free: list[bool]) -> list[float]:
+    """Level after level, over logarithms of the intervals; a farther level is sought first."""
+    chosen = list(start)
+    step = process_of(run, start).step
+    rounds = _ROUNDS if sum(free) > 1 else 1
+    for _ in range(rounds):
+        for position in range(len(chosen) - 1, -1, -1):
+            if free[position]:
+                shortest = max(step, run.checkpoints[position].write_seconds)
+                chosen[position] = _best_of_level(run, chosen, position, shortest, free)
+    return chosen
+
+
+def _best_of_level(
+    run: RunDescription, chosen: list[float], position: int, shortest: float, free: list[bool]
+) -> float:
+    def lost(logarithm: float) -> float:
+        trial = [*chosen[:position], math.exp(logarithm), *chosen[position + 1 :]]
+        for nearer in range(position):  # a nearer level that is still to be chosen must fit into this one
+            if free[nearer]:
+                trial[nearer] = min(trial[nearer], trial[position])
+        outcome = goodput_of(process_of(run, trial))
+        return -outcome.goodput + _LEAST_GAIN * logarithm
+
+    longest = _LONGEST if position + 1 == len(chosen) else max(chosen[position + 1], shortest)
+    low, high = math.log(shortest), math.log(max(longest, shortest))
+    return math.exp(_narrowed(lost, low, high))
+
+
+def _narrowed(function: Callable[[float], float], low: float, high: float) -> float:
+    """The minimum of a function with one: a coarse grid, as whole steps make it uneven, then golden sections."""
+    grid = [low + (high - low) * index / 24 for index in range(25)]
+    values = [function(point) for point in grid]
+    lowest = values.index(min(values))
+    low, high = grid[max(0, lowest - 1)], grid[min(24, lowest + 1)]
+    while high - low > _CLOSE:
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        if function(left) <= function(right):
+            high = right
+        else:
+            low = left
+    return (low + high) / 2

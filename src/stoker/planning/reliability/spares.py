@@ -1,0 +1,103 @@
+"""Broken nodes as a birth-death chain: how often none stands ready, and how many groups are then missing.
+
+Nodes break at a rate that grows with those in the run; each broken one is repaired after an exponential time, all
+at once (a machine-repair queue without a limit of repairers), and each one missing may be got from elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.planning.reliability.process import Process
+
+_LEAST_PROBABILITY = 1e-14
+
+
+@dataclass(frozen=True)
+class BrokenNodes:
+    """The chain in its steady state. Entry b of an array is of b broken nodes."""
+
+    probability: NDArray[np.float64]
+    speed: NDArray[np.float64]
+    """Share of the groups that train; 0 where the run waits."""
+    breaking: NDArray[np.float64]
+    """Rate to the next state, a second."""
+    returning: NDArray[np.float64]
+    """Rate to the state before."""
+
+    @property
+    def waiting(self) -> float:
+        """Share of time in which the run cannot train for want of nodes."""
+        return float(self.probability[self.speed == 0].sum())
+
+    @property
+    def running_speed(self) -> float:
+        """Mean share of the groups that train while it is not waiting."""
+        running = self.speed > 0
+        return float(np.average(self.speed[running], weights=self.probability[running]))
+
+    @property
+    def entries(self) -> float:
+        """How often waiting begins, a second."""
+        begins = (self.speed[:-1] > 0) & (self.speed[1:] == 0)
+        return float((self.probability[:-1] * self.breaking[:-1])[begins].sum())
+
+    @property
+    def growths(self) -> float:
+        """How often a returning node lets a run that trains train with more groups, a second."""
+        grows = (self.speed[1:] > 0) & (self.speed[:-1] > self.speed[1:])
+        return float((self.probability * self.returning)[1:][grows].sum())
+
+    def missing(self, spares: int) -> float:
+        """Mean number of nodes that are missing from the run."""
+        broken = np.arange(len(self.probability))
+        return float((self.probability * np.maximum(broken - spares, 0)).sum())
+
+    def waiting_after(self, detection: float) -> float:
+        """Share of time spent waiting, when it is noticed only after `detection` seconds that it has to be."""
+        if self.entries == 0:
+            return 0.0
+        mean = self.waiting / self.entries
+        return self.waiting * math.exp(-detection / mean)
+
+
+def broken_nodes(process: Process, breaking: float) -> BrokenNodes:
+    """The steady state when a whole run loses `breaking` nodes a second."""
+    nodes, spares = process.nodes, process.spares
+    per_node = breaking / nodes
+    probability, speeds, births, deaths = [1.0], [1.0], [], [0.0]
+    total, broken = 1.0, 0
+    while True:
+        missing = max(0, broken - spares)
+        in_use = nodes - missing
+        births.append(per_node * in_use)
+        death = (broken + 1) * process.repair + max(0, broken + 1 - spares) * process.replacement
+        following = probability[-1] * births[-1] / death
+        if following == 0 or (following < _LEAST_PROBABILITY * total and births[-1] < death):
+            break
+        broken += 1
+        probability.append(following)
+        deaths.append(death)
+        speeds.append(share_in_use(process, missing=max(0, broken - spares)))
+        total += following
+        if total > 1e200:
+            probability = [p / total for p in probability]
+            total = 1.0
+    values = np.array(probability)
+    return BrokenNodes(values / values.sum(), np.array(speeds), np.array(births), np.array(deaths))
+
+
+def share_in_use(process: Process, missing: int) -> float:
+    """Share of the groups that train with so many nodes missing; 0 where the run waits."""
+    run = process.description
+    if run.replicas.mode == "fixed":
+        return 0.0 if missing else 1.0
+    if run.replicas.mode == "shrink":  # whole groups of the nodes that are left
+        groups = (process.nodes - missing) * process.groups // process.nodes
+    else:  # each missing node is missing from a group of its own
+        groups = process.groups - missing
+    return groups / process.groups if groups >= run.replicas.minimum else 0.0
