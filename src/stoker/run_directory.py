@@ -62,6 +62,11 @@ class RunDirectory:
         return self.path / "interventions.json"
 
     @property
+    def suspicion(self) -> Path:
+        """What is being done again to find out which rank was wrong."""
+        return self.path / "suspicion.json"
+
+    @property
     def record(self) -> Path:
         """Folder of the append-only record."""
         return self.path / "record"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from stoker.errors import NonFinite, Terminated
 from stoker.parallel import single_process_world
 from stoker.recipe import Recipe
 from stoker.record import Record, samples_seen
+from stoker.training.interventions import Interventions
 from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
 from stoker.training.trainer import Trainer
@@ -155,7 +157,8 @@ def test_a_checkpoint_on_an_epoch_boundary_goes_on_with_the_next_epoch(corpus: C
 def test_a_nan_stops_before_the_update_keeps_the_checkpoint_and_names_the_batch(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    trainer = _trainer(_recipe(corpus, checkpoint__every=1, checkpoint__keep_last=3), corpus, tmp_path)
+    asking = _recipe(corpus, checkpoint__every=1, checkpoint__keep_last=3, recovery__on_non_finite="ask")
+    trainer = _trainer(asking, corpus, tmp_path)
     embedding = trainer.step.model.part.embedding
 
     def poison(message: dict[str, Any]) -> None:
@@ -175,6 +178,116 @@ def test_a_nan_stops_before_the_update_keeps_the_checkpoint_and_names_the_batch(
     assert all(
         torch.isfinite(tensor).all() for tensor in read_weights(tmp_path / "checkpoints" / kept[-1]).values()
     )
+
+
+def _poisoned(trainer: Trainer, steps: set[int], value: float) -> None:
+    """Multiply what the head reads by `value`, in `steps` alone."""
+    at = {"step": trainer.position.step + 1}
+
+    def count(message: dict[str, Any]) -> None:
+        if message["kind"] == "step":
+            at["step"] = message["step"] + 1
+
+    def poison(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        return output * value if at["step"] in steps and module.training else output
+
+    trainer.report = count
+    trainer.step.model.part.norm.register_forward_hook(poison)
+
+
+def _events(run: Path, *kinds: str) -> list[dict[str, Any]]:
+    return [event for event in Record(run / "record").events() if event["event"] in kinds]
+
+
+def test_a_step_that_is_not_finite_is_left_out_recorded_and_the_run_goes_on(corpus: Corpus, tmp_path: Path) -> None:
+    trainer = _trainer(_recipe(corpus), corpus, tmp_path)
+    _poisoned(trainer, {6}, math.nan)
+    trainer.fit()
+    trainer.close()
+    (event,) = _events(tmp_path, "non_finite")
+    assert event["step"] == 6
+    assert event["detail"]["response"] == "skip_step"
+    assert event["detail"]["samples"] == [20, 24]
+    steps = Record(tmp_path / "record").steps()
+    assert steps["step"].to_list() == list(range(1, STEPS + 1))
+    assert [step for step, skipped in zip(steps["step"], steps["skipped"], strict=True) if skipped] == [6]
+    assert Interventions.read(tmp_path / "interventions.json").skips(6)
+    assert samples_seen(Record(tmp_path / "record")).exact
+
+
+def test_a_run_killed_after_a_step_was_left_out_leaves_it_out_again(corpus: Corpus, tmp_path: Path) -> None:
+    """The second start does not see the NaN any more: what was decided counts."""
+    recipe = _recipe(corpus, checkpoint__every=4)
+    for run, crashes in ((tmp_path / "straight", False), (tmp_path / "crashed", True)):
+        trainer = _trainer(recipe, corpus, run)
+        _poisoned(trainer, {6}, math.nan)
+        if crashes:
+            trainer.recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"steps": 7})})
+            trainer.saver.stage = lambda step, *_, stage=trainer.saver.stage, **durable: (  # type: ignore[method-assign]
+                stage(step, *_, **durable) if step < 7 else None
+            )
+        trainer.fit()
+        trainer.close()
+    _fit(recipe, corpus, tmp_path / "crashed", attempt=2)
+    assert _state(tmp_path / "crashed") == _state(tmp_path / "straight")
+
+
+def test_a_divergence_goes_back_before_its_first_step_and_leaves_its_steps_out(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    recipe = _recipe(
+        corpus,
+        training__steps=40,
+        checkpoint__every=5,
+        recovery__window=8,
+        recovery__divergence_steps=3,
+        recovery__lower_learning_rate=0.5,
+        recovery__lowered_steps=10,
+    )
+    trainer = _trainer(recipe, corpus, tmp_path)
+    _poisoned(trainer, {23, 24, 25}, 200.0)
+    trainer.fit()
+    trainer.close()
+    (back,) = _events(tmp_path, "went_back")
+    assert back["step"] == 20
+    decided = Interventions.read(tmp_path / "interventions.json")
+    assert [step for step in range(41) if decided.skips(step)] == [23, 24, 25]
+    assert decided.learning_rate_factor(21) == decided.learning_rate_factor(30) == 0.5
+    steps = Record(tmp_path / "record").steps()
+    assert steps["step"].to_list() == list(range(1, 41))
+    assert [step for step, skipped in zip(steps["step"], steps["skipped"], strict=True) if skipped] == [23, 24, 25]
+    assert not _events(tmp_path, "divergence")[1:], "it diverged once"
+    assert samples_seen(Record(tmp_path / "record")).exact
+
+
+def test_a_spike_is_waited_for_left_out_or_asked_about_as_the_recipe_says(corpus: Corpus, tmp_path: Path) -> None:
+    for response, skipped in (("wait", []), ("skip_step", [30])):
+        recipe = _recipe(corpus, training__steps=32, recovery__window=8, recovery__on_spike=response)
+        run = tmp_path / response
+        trainer = _trainer(recipe, corpus, run)
+        _poisoned(trainer, {30}, 200.0)
+        trainer.fit()
+        trainer.close()
+        (event,) = _events(run, "spike")
+        assert event["detail"]["measure"] in ("loss", "gradient norm")
+        assert event["detail"]["observed"] > event["detail"]["limit"] > event["detail"]["expected"]
+        steps = Record(run / "record").steps()
+        assert [step for step, out in zip(steps["step"], steps["skipped"], strict=True) if out] == skipped
+    trainer = _trainer(
+        _recipe(corpus, training__steps=32, recovery__window=8, recovery__on_spike="ask"), corpus, tmp_path / "ask"
+    )
+    _poisoned(trainer, {30}, 200.0)
+    with pytest.raises(NonFinite, match=r"step 30: the (loss|gradient norm) is .* its recent median"):
+        trainer.fit()
+    trainer.close()
+
+
+def test_what_a_run_decides_by_itself_is_limited(corpus: Corpus, tmp_path: Path) -> None:
+    trainer = _trainer(_recipe(corpus, recovery__most_interventions=2), corpus, tmp_path)
+    _poisoned(trainer, {3, 5, 7}, math.nan)
+    with pytest.raises(NonFinite, match="step 7"):
+        trainer.fit()
+    trainer.close()
 
 
 def test_a_request_to_stop_saves_after_the_step_and_the_rest_is_the_same(corpus: Corpus, tmp_path: Path) -> None:

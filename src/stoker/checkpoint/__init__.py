@@ -9,6 +9,7 @@ Tensors are named `model.<parameter>` and `optimizer.<parameter>.<state>`. How t
 saved does not matter to a reader: digests of parts add up to that of the whole.
 """
 
+from stoker.checkpoint.going_back import go_back_to, steps_saved
 from stoker.checkpoint.integrity import latest
 from stoker.checkpoint.loading import load, load_newest, read_weights
 from stoker.checkpoint.saver import Outcome, Saver
@@ -18,6 +19,7 @@ from stoker.checkpoint.snapshots import newest_set, read_complete
 __all__ = [
     "Outcome",
     "Saver",
+    "go_back_to",
     "latest",
     "load",
     "load_newest",
@@ -25,4 +27,5 @@ __all__ = [
     "read_complete",
     "read_weights",
     "save",
+    "steps_saved",
 ]

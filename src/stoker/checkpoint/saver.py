@@ -22,9 +22,10 @@ from stoker.checkpoint.agreement import from_everyone, from_first, new_group, ra
 from stoker.checkpoint.digest import Digest
 from stoker.checkpoint.manifest import describe
 from stoker.checkpoint.parts import Piece, pieces_of
+from stoker.checkpoint.place import Place
 from stoker.checkpoint.reading import Bytes
 from stoker.checkpoint.saving import finite_digests, optimizer_name, whole_state
-from stoker.checkpoint.snapshots import Note, Slot, read_complete, slot_file
+from stoker.checkpoint.snapshots import Note, Slot, forget_all, read_complete, slot_file
 from stoker.checkpoint.state import Box, HeldTensor, allocate_state
 from stoker.checkpoint.tensor_file import lay_out
 from stoker.checkpoint.writing import Captured, Plan, make_plan, write_checkpoint
@@ -45,7 +46,7 @@ class Outcome:
     """For which training waited: for memory that was still being written from, and for the copy."""
     bytes: int = 0
     """Written by this rank."""
-    path: Path | None = None
+    path: Place | None = None
     error: StokerError | None = None
     """Why there is no checkpoint of this step."""
 
@@ -71,6 +72,8 @@ class _Capture:
 
     def copy(self, arrived: Callable[[], None]) -> None:
         """Copy everything; `arrived` waits for what a device sends."""
+        if self.error is not None:
+            return
         try:
             for piece, tensor in self.tensors:
                 self.slot.take(piece, tensor)
@@ -85,6 +88,8 @@ class _Capture:
 
     def digest(self) -> None:
         """Digest the copy, and look whether it is finite."""
+        if self.error is not None:
+            return
         try:
             found = finite_digests([piece for piece, _ in self.tensors], self.slot.content, self.step)
         except Exception as error:
@@ -142,7 +147,7 @@ class Saver:
 
     def __init__(
         self,
-        checkpoints: Path,
+        checkpoints: Place,
         policy: Checkpoint,
         held: Sequence[HeldTensor],
         optimizer: Optimizer,
@@ -217,6 +222,14 @@ class Saver:
         self._current = None
         return waited
 
+    def forget(self) -> None:
+        """The copies in memory are of states that the run has gone back from. Waits for what is under way."""
+        self._outcomes.extend(self.finish())
+        for slot in self._slots:
+            slot.forget()
+        if self._folder is not None:
+            forget_all(self._folder)
+
     def poll(self) -> list[Outcome]:
         """How saves ended that ended since the last call."""
         found = []
@@ -257,7 +270,10 @@ class Saver:
 
     def _copy(self, capture: _Capture, ready: torch.cuda.Event | None) -> None:
         """Runs in a thread: copy, digest, and where copies are kept agree that all ranks have theirs."""
-        capture.slot.forget()
+        try:
+            capture.slot.prepare()
+        except Exception as error:
+            capture.fail(error)
         if self._stream is None:
             capture.copy(lambda: None)
         else:

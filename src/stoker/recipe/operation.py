@@ -16,6 +16,9 @@ class Checkpoint(Section):
     """Newest checkpoints that are kept."""
     keep_every: int | None = Field(default=None, ge=1)
     """Checkpoints at multiples of this step are kept for good."""
+    keep_best: int = Field(default=0, ge=0)
+    """Checkpoints with the smallest loss on held-out documents, of those whose step was evaluated, that are kept
+    besides."""
 
 
 class Telemetry(Section):

@@ -48,6 +48,9 @@ class Recovery(Section):
     """… for so many steps."""
     most_interventions: int = Field(default=20, ge=0)
     """Steps left out and times gone back, together, that a run may take by itself; beyond, it asks."""
+    compare_every: int = Field(default=100, ge=0)
+    """Steps between comparisons of weights and optimizer state over `dp_replicate`, bit for bit; also before every
+    checkpoint. 0 compares never."""
     grace_seconds: float = Field(default=30.0, gt=0)
     """How long after SIGTERM this machine's scheduler kills: Slurm's KillWait, Kubernetes'
     terminationGracePeriodSeconds."""

@@ -204,6 +204,11 @@ class Training(Section):
                 size = ramp.global_batch_size
         return size
 
+    def samples_of(self, step: int) -> tuple[int, int]:
+        """Numbers of the first sequence of `step`, and of the first one after it."""
+        first = self.samples_before(step)
+        return first, first + self.batch_size_at(step)
+
     def samples_before(self, step: int) -> int:
         """Sequences trained on in all steps before `step` (the first step is 1); closed form, O(ramps)."""
         total, start, size = 0, 1, self.global_batch_size

@@ -18,6 +18,8 @@ class Guard:
 
     recovery: Recovery
     interventions: Interventions
+    can_leave_out: bool = True
+    """False where weights are updated before the gradient norm is known: what stands out is asked about then."""
     vigilance: Vigilance = field(init=False)
     alarm: Alarm | None = None
     """About the step that was judged last."""
@@ -27,9 +29,11 @@ class Guard:
     def __post_init__(self) -> None:
         self.vigilance = Vigilance(self.recovery)
 
-    def may_update(self, step: int, loss: float, gradient_norm: float) -> bool:
-        """Whether `step`, which has been computed, is to be applied."""
+    def may_update(self, step: int, loss: float, gradient_norm: float, *, overflowed: bool) -> bool:
+        """Whether `step`, which has been computed, is to be applied. An fp16 overflow is no alarm."""
         self.alarm = self.response = None
+        if overflowed:
+            return True
         if self.interventions.skips(step):  # decided before; its figures are not to be learned from
             return False
         self.alarm = self.vigilance.judge(step, loss, gradient_norm)
@@ -73,6 +77,12 @@ class Guard:
             )
         return found
 
+    def do_again(self, step: int, back_to: int, why: str) -> Intervention:
+        """All steps up to `step`, as they were: to see whether the same comes out."""
+        return Intervention(
+            action="do_again", first_step=back_to + 1, last_step=step, decided_at=step, back_to=back_to, why=why
+        )
+
     def _respond(self, alarm: Alarm) -> str:
         responses = {
             "non_finite": self.recovery.on_non_finite,
@@ -80,6 +90,8 @@ class Guard:
             "divergence": self.recovery.on_divergence,
         }
         response = responses[alarm.kind]
+        if not self.can_leave_out:
+            return "wait" if response == "wait" else "ask"
         if response in ("skip_step", "rollback") and self.interventions.count >= self.recovery.most_interventions:
             return "ask"
         if response == "skip_step" and alarm.step - alarm.first_step >= _SKIPS_IN_A_ROW:

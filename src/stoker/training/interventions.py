@@ -19,7 +19,7 @@ class Intervention(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    action: Literal["skip", "lower_learning_rate"]
+    action: Literal["skip", "lower_learning_rate", "do_again"]
     first_step: int
     last_step: int
     """Included."""

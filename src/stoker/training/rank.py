@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from stoker.checkpoint import Saver, load_newest
+from stoker.checkpoint.agreement import from_first
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
 from stoker.model import Decoder
@@ -23,12 +24,15 @@ from stoker.recipe import Recipe
 from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
 from stoker.training.clock import PhaseClock
+from stoker.training.guard import Guard
 from stoker.training.held_out_text import HeldOutText
+from stoker.training.interventions import Interventions
 from stoker.training.marks import Marks
 from stoker.training.optimizer import build_optimizer
 from stoker.training.out_of_memory import as_seen, ran_out
 from stoker.training.position import Position
 from stoker.training.precision import DynamicLossScale, parameter_dtype, reduction_dtype
+from stoker.training.replicas import Replicas
 from stoker.training.signals import StopRequest
 from stoker.training.step import TrainingStep
 from stoker.training.trainer import Trainer
@@ -98,8 +102,6 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
         position = Position.from_progress(found[1], attempt)
     clock.marks.stand_at(position.step)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
-    if loss_scale is not None and position.loss_scale is not None:
-        loss_scale.load_state_dict(position.loss_scale)
     feed = Feed(corpus, recipe)
     saver = Saver(
         run.checkpoints,
@@ -110,13 +112,19 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
         step=position.step,
         timeout=world.timeout,
     )
+    decided = from_first(Interventions.read(run.interventions))
+    guard = Guard(recipe.recovery, decided, can_leave_out=not recipe.training.memory.release_gradients)
+    step = TrainingStep(recipe, corpus.source_names, model, optimizer, loss_scale, clock, saver.settle, guard)
+    if found is not None:
+        step.take_up(found[1])
     return Trainer(
         recipe=recipe,
         run=run,
         feed=feed,
         text=HeldOutText.of(corpus, recipe, feed),
-        step=TrainingStep(recipe, corpus.source_names, model, optimizer, loss_scale, clock, saver.settle),
+        step=step,
         saver=saver,
+        replicas=Replicas(model.held, optimizer, world, run.suspicion),
         record=RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds),
         position=position,
         stop=stop,

@@ -7,8 +7,9 @@ learning rate and every random draw follow from the recipe's seed and the number
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -17,6 +18,8 @@ from stoker.model.router import RouterStatistics
 from stoker.parallel import Inputs, ParallelModel
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
+from stoker.training.guard import Guard
+from stoker.training.interventions import Interventions
 from stoker.training.optimizer import AdamWOptimizer, LionOptimizer, set_learning_rate
 from stoker.training.precision import DynamicLossScale, autocast, dead_updates
 from stoker.training.schedule import learning_rate_factor
@@ -37,9 +40,10 @@ class StepResult:
     learning_rate: float
     clipped: bool
     skipped: bool
-    """The update was left out because an fp16 gradient overflowed; the loss scale has been lowered."""
+    """The update was left out: an fp16 gradient overflowed, and the loss scale has been lowered; or the step stood
+    out, and the recipe or an earlier decision says so."""
     finite: bool
-    """False: loss or gradient was not finite, nothing was updated, and the run must stop."""
+    """False: loss or gradient was not finite, and nothing was updated."""
     loss_scale: float | None
     dead_updates: float | None
     """pure_bf16 only: share of weights that the update was too small to move."""
@@ -63,8 +67,12 @@ class TrainingStep:
         loss_scale: DynamicLossScale | None,
         clock: PhaseClock,
         settle: Callable[[], float] = lambda: 0.0,
+        guard: Guard | None = None,
     ) -> None:
-        """`settle` waits until weights and moments may be changed; returns for how many seconds it did."""
+        """`settle` waits until weights and moments may be changed; returns for how many seconds it did.
+
+        `guard` judges each step before its update; without one only what is not finite is left out.
+        """
         self.recipe = recipe
         self.source_names = tuple(source_names)
         self.model = model
@@ -72,6 +80,7 @@ class TrainingStep:
         self.loss_scale = loss_scale
         self.clock = clock
         self._settle = settle
+        self.guard = guard or Guard(recipe.recovery, Interventions())
         if recipe.training.memory.release_gradients:
             assert isinstance(optimizer, AdamWOptimizer | LionOptimizer), "the recipe refuses others"
             groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
@@ -92,6 +101,7 @@ class TrainingStep:
             counted = sum(int((batch.targets >= 0).sum()) for batch in batches) if self.model.counts else 0
             tokens = int(world.sum(torch.tensor(counted, dtype=torch.int64, device=world.device)))
         factor = learning_rate_factor(training.schedule, step, training.steps)
+        factor *= self.guard.learning_rate_factor(step)
         learning_rate = set_learning_rate(self.optimizer, factor)
         if training.memory.release_gradients:  # weights change during backward
             self.clock.add("checkpoint", self._settle())
@@ -106,17 +116,18 @@ class TrainingStep:
         finite = math.isfinite(norm) and math.isfinite(loss)
         overflowed = self.loss_scale is not None and math.isfinite(loss) and not finite
         dead_updates = None
-        clipped = finite and training.gradient_clip is not None and norm > training.gradient_clip
+        applied = self.guard.may_update(step, loss, norm, overflowed=overflowed) and finite
+        clipped = applied and training.gradient_clip is not None and norm > training.gradient_clip
         self.clock.add("checkpoint", self._settle())
         with self.clock.phase("optimizer"):
-            if finite:
+            if applied:
                 clip = training.gradient_clip / norm if clipped and training.gradient_clip else 1.0
                 self.model.gradients.scale(clip / scale)
                 dead_updates = self._update()
             if self.loss_scale is not None and (finite or overflowed):
                 self.loss_scale.update(overflow=overflowed)
             self.model.gradients.clear()
-            routing = self.model.finish_routing(update=finite)
+            routing = self.model.finish_routing(update=applied)
         sources = [(n, float(t), int(c)) for n, t, c in zip(self.source_names, losses, counts, strict=True) if c]
         return StepResult(
             loss=loss,
@@ -127,7 +138,7 @@ class TrainingStep:
             gradient_norm_by_module=self.model.gradients.by_module(norms / scale) if with_modules else None,
             learning_rate=learning_rate,
             clipped=clipped,
-            skipped=overflowed,
+            skipped=not applied,
             finite=finite or overflowed,
             loss_scale=scale if self.loss_scale else None,
             dead_updates=dead_updates,
@@ -135,6 +146,13 @@ class TrainingStep:
             copy_failed=bool(sums[-1] > 0),
             routing=routing,
         )
+
+    def take_up(self, progress: Mapping[str, Any]) -> None:
+        """Go on from what a checkpoint kept: loss scale, and the recent past of loss and gradient norm."""
+        if self.loss_scale is not None and progress["loss_scale"] is not None:
+            self.loss_scale.load_state_dict(progress["loss_scale"])
+        if "vigilance" in progress:
+            self.guard.vigilance.load_state(progress["vigilance"])
 
     def _accumulate_gradients(self, step: int, batches: Sequence[MicroBatch], tokens: int) -> torch.Tensor:
         """Forward and backward over this rank's micro-batches.

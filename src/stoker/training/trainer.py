@@ -6,19 +6,21 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from stoker.checkpoint import Outcome, Saver
+from stoker.checkpoint import Outcome, Saver, go_back_to, steps_saved
 from stoker.data.feeding import Feed, MicroBatch
-from stoker.errors import NonFinite, Terminated
+from stoker.errors import NonFinite, StokerError, Terminated
 from stoker.recipe import Recipe
 from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
 from stoker.training.clock import PhaseClock
 from stoker.training.evaluation import SourceScore, continue_prompts, evaluate
 from stoker.training.held_out_text import HeldOutText
-from stoker.training.memory import peak_memory_bytes, reserved_memory_bytes
+from stoker.training.interventions import Intervention, as_detail
 from stoker.training.position import Position
+from stoker.training.replicas import Replicas
+from stoker.training.rows import routing_rows, step_row
 from stoker.training.signals import StopRequest
 from stoker.training.step import StepResult, TrainingStep
 
@@ -35,6 +37,7 @@ class Trainer:
     text: HeldOutText
     step: TrainingStep
     saver: Saver
+    replicas: Replicas
     record: RecordWriter
     position: Position
     stop: StopRequest
@@ -44,10 +47,16 @@ class Trainer:
     def fit(self) -> None:
         """Run every step that is still to do. Raises `NonFinite` or `Terminated` when stopped short."""
         self.record.append("event", self._event("resumed" if self.position.step else "started"))
+        while self._went_back():
+            pass
+        self.record.append("event", self._event("finished"))
+
+    def _went_back(self) -> bool:
+        """Do the steps that are still to do, up to the last one, or until the run goes back to an earlier one."""
         for step, batches in self._batches():
             result = self._step(step, batches)
-            if not result.finite:
-                self._stop_non_finite(step, result)
+            if self._responds(step, result):
+                return True
             self.position.advance(step, result.tokens, self.step.loss_scale)
             # Recorded before it is saved: a run that resumes from a checkpoint has the row of every step in it.
             self._record_step(step, result)
@@ -55,12 +64,15 @@ class Trainer:
             if last or self._due(step, self.recipe.evaluation.every):
                 self._evaluate(step)
             ends = last or result.stop_requested
-            self._stage(step, durable=ends or self._due(step, self.recipe.checkpoint.every))
+            durable = ends or self._due(step, self.recipe.checkpoint.every)
+            if self._replicas_differ(step, about_to_save=durable):
+                return True
+            self._stage(step, durable)
             if ends or result.copy_failed:
                 self._finish_saving(step)
             if result.stop_requested and not last:
                 self._stop_on_request(step)
-        self.record.append("event", self._event("finished"))
+        return False
 
     def close(self) -> None:
         """Wait for a save that is under way, and flush the record."""
@@ -114,7 +126,10 @@ class Trainer:
         if durable or copied:
             self.record.flush()
             with self.clock.phase("checkpoint"):
-                self.saver.stage(step, self.position.as_progress(self.recipe), durable=durable)
+                progress = self.position.as_progress(self.recipe) | {
+                    "vigilance": self.step.guard.vigilance.as_state()
+                }
+                self.saver.stage(step, progress, durable=durable)
 
     def _finish_saving(self, step: int) -> None:
         """Wait for saves that are under way. Raises when `step` could not be saved, or any state was not finite."""
@@ -141,75 +156,96 @@ class Trainer:
                     _log.warning("the checkpoint of step %d failed: %s", outcome.step, outcome.error)
             self.record.append("event", event)
 
-    def _record_step(self, step: int, result: StepResult) -> None:
-        seconds = self.clock.read_and_restart()
-        first = self.recipe.training.samples_before(step)
-        row = {
-            "attempt": self.position.attempt,
-            "step": step,
-            "time": time.time(),
-            "loss": result.loss,
-            "loss_by_source": result.loss_by_source,
-            "tokens_by_source": result.tokens_by_source,
-            "gradient_norm": result.gradient_norm,
-            "gradient_norm_by_module": result.gradient_norm_by_module,
-            "learning_rate": result.learning_rate,
-            "tokens": result.tokens,
-            "tokens_seen": self.position.tokens_seen,
-            "first_sample": first,
-            "last_sample": first + self.recipe.training.batch_size_at(step),
-            "batch_digest": self.feed.digest(step) if self.step.model.world.is_first else None,
-            "accumulation": self.recipe.accumulation_at(step),
-            "clipped": result.clipped,
-            "skipped": result.skipped,
-            "loss_scale": result.loss_scale,
-            "dead_updates": result.dead_updates,
-            "seconds": seconds,
-            "memory_peak_bytes": peak_memory_bytes(self.step.model.world.device),
-            "memory_reserved_bytes": reserved_memory_bytes(self.step.model.world.device),
-            "ranks": self.step.model.world.layout.world_size,
-        }
-        self.record.append("step", row)
-        self._record_routing(step, result)
-        self.report(
-            {
-                "kind": "step",
-                **{k: row[k] for k in ("step", "loss", "learning_rate", "gradient_norm", "tokens")},
-            }
+    def _responds(self, step: int, result: StepResult) -> bool:
+        """Do what the recipe says about a step that stands out; whether the run went back for it."""
+        guard, alarm = self.step.guard, self.step.guard.alarm
+        if alarm is None:
+            return False
+        samples = self.recipe.training.samples_of(step)
+        evidence = {"samples": samples, "response": guard.response, **alarm.as_evidence()}
+        self.record.append("event", self._event(alarm.kind, step=step, **evidence))
+        if guard.response == "rollback" and (earlier := self._state_before(alarm.first_step)) is not None:
+            self._record_step(step, result)
+            self._go_back(earlier, guard.go_back(alarm, earlier))
+            return True
+        if guard.response == "ask" or (guard.response == "rollback" and alarm.kind == "non_finite"):
+            self._stop_to_ask(step, result, str(alarm))
+        if guard.response != "wait":
+            self._decide([guard.leave_out(alarm)])
+        return False
+
+    def _replicas_differ(self, step: int, *, about_to_save: bool) -> bool:
+        """Whether replicas should hold the same bits and do not; the run has gone back then."""
+        suspected = self.replicas.suspected_step == step
+        due = about_to_save or suspected or self._due(step, self.recipe.recovery.compare_every)
+        if not (self.replicas.exist and self.recipe.recovery.compare_every and due):
+            return False
+        with self.clock.phase("communication"):
+            found = self.replicas.compare(step)
+        if found is None:
+            if suspected:
+                wrong = self.replicas.who_was_wrong()
+                self.record.append("event", self._event("silent_corruption", ranks=list(wrong)))
+            return False
+        self.record.append(
+            "event", self._event("replicas_differ", tensors=list(found.tensors), ranks=list(found.at_fault))
         )
+        guard, earlier = self.step.guard, self._state_before(step)
+        if earlier is None or guard.interventions.count >= self.recipe.recovery.most_interventions:
+            raise StokerError(f"{found}. There is no earlier state to do it again from, or it was done too often.")
+        self.replicas.suspect(found)
+        self._go_back(earlier, [guard.do_again(step, earlier, str(found))])
+        return True
 
-    def _record_routing(self, step: int, result: StepResult) -> None:
-        """How evenly the experts of each block were used; loads are over the mean of all experts."""
-        for module, found in result.routing.items():
-            counts, tokens = found.tokens_per_expert, max(int(found.tokens), 1)
-            choices = max(int(counts.sum()), 1)
-            row = {
-                "attempt": self.position.attempt,
-                "step": step,
-                "time": time.time(),
-                "module": module,
-                "largest_load": float(counts.max()) * len(counts) / choices,
-                "smallest_load": float(counts.min()) * len(counts) / choices,
-                "dropped": int(found.dropped) / choices,
-                "entropy": float(found.entropy) / tokens,
-                "auxiliary_loss": float(found.auxiliary_loss) / tokens,
-                "z_loss": float(found.z_loss) / tokens,
-            }
-            if self._due(step, self.recipe.telemetry.module_norms_every):
-                row["tokens_by_expert"] = {str(expert): int(count) for expert, count in enumerate(counts)}
-            self.record.append("routing", row)
+    def _state_before(self, step: int) -> int | None:
+        """The newest checkpoint's step before `step`; an earlier one's where the run went back to that before."""
+        self._record_saves(self.saver.finish())
+        steps = steps_saved(self.run.checkpoints)
+        found = [saved for saved in steps if saved < step]
+        fresh = [saved for saved in found if not self.step.guard.interventions.times_back_to(saved)]
+        return max(fresh or found, default=None)
 
-    def _stop_non_finite(self, step: int, result: StepResult) -> None:
+    def _go_back(self, earlier: int, decided: list[Intervention]) -> None:
+        """Load the state after step `earlier`, drop what is newer, and note what was decided."""
+        self._decide(decided)
+        with self.clock.phase("checkpoint"):
+            progress = go_back_to(self.run.checkpoints, earlier, self.step.model.held, self.step.optimizer)
+            self.saver.forget()
+        self.position = Position.from_progress(progress, self.position.attempt)
+        self.step.take_up(progress)
+        self.clock.marks.stand_at(self.position.step)
+        self.record.append("event", self._event("went_back"))
+        self.record.flush()
+
+    def _decide(self, decided: list[Intervention]) -> None:
+        """Note decisions, for this start of the run and all later ones."""
+        guard = self.step.guard
+        for one in decided:
+            guard.interventions = guard.interventions.with_one(one)
+            self.record.append("event", self._event("intervention", **as_detail(one)))
+        if self.step.model.world.is_first:
+            guard.interventions.write(self.run.interventions)
+        self.step.model.world.barrier()
+
+    def _record_step(self, step: int, result: StepResult) -> None:
+        seconds, world = self.clock.read_and_restart(), self.step.model.world
+        row = step_row(self.recipe, self.feed, world, self.position, step, result, seconds)
+        self.record.append("step", row)
+        by_expert = self._due(step, self.recipe.telemetry.module_norms_every)
+        for routing in routing_rows(self.position.attempt, step, result, by_expert):
+            self.record.append("routing", routing)
+        shown = {key: row[key] for key in ("step", "loss", "learning_rate", "gradient_norm", "tokens")}
+        self.report({"kind": "step", **shown})
+
+    def _stop_to_ask(self, step: int, result: StepResult, why: str) -> NoReturn:
         """Nothing was updated: weights and optimizer are those of the step before."""
         self._record_step(step, result)
-        first = self.recipe.training.samples_before(step)
-        samples = [first, first + self.recipe.training.batch_size_at(step)]
-        self.record.append("event", self._event("non_finite", step=step, samples=samples))
         self.record.flush()
+        first, after = self.recipe.training.samples_of(step)
         raise NonFinite(
-            f"step {step}: loss {result.loss}, gradient norm {result.gradient_norm}: not finite, so nothing was "
-            f"updated and the run stopped. Its batch is samples {samples[0]} to {samples[1] - 1}: "
-            f"`stoker data show {self.run.path} --step {step}` prints them."
+            f"step {step}: {why}, so nothing was updated and the run stopped. Its batch is samples {first} to "
+            f"{after - 1}: `stoker data show {self.run.path} --step {step}` prints them. What a run does by "
+            "itself is in `recovery.on_non_finite`, `on_spike`, `on_divergence` and `most_interventions`."
         )
 
     def _stop_on_request(self, step: int) -> None:
@@ -219,7 +255,7 @@ class Trainer:
             f"asked to stop: saved after step {step}. The same command goes on from there: stoker train …"
         )
 
-    def _event(self, event: str, step: int | None = None, **detail: Any) -> dict[str, Any]:
+    def _event(self, event: str, /, step: int | None = None, **detail: Any) -> dict[str, Any]:
         return {
             "step": self.position.step if step is None else step,
             "event": event,

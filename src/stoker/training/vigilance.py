@@ -54,7 +54,6 @@ class Alarm:
             "observed": self.observed,
             "expected": self.expected,
             "limit": self.limit,
-            "step": self.step,
             "first_step": self.first_step,
         }
 

@@ -1,0 +1,136 @@
+"""Silent corruption: ranks that should hold the same bits are compared; who is wrong, doing it again shows.
+
+Digests of weights and optimizer state are compared over `dp_replicate`. Where they differ, the run goes back to its
+last checkpoint, which was compared before it was saved, and does the steps again: whoever now has another digest
+than the first time was wrong the first time. With three replicas or more the majority names it at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.optim import Optimizer
+
+from stoker.checkpoint.digest import digest_of
+from stoker.checkpoint.saving import whole_state
+from stoker.durable_files import write_json
+from stoker.parallel import World
+from stoker.parallel.placement import Held
+
+Digests = tuple[tuple[int, int], ...]
+"""Of one rank's tensors, in order of name."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Replicas that do not hold the same bits after a step."""
+
+    step: int
+    tensors: tuple[str, ...]
+    """In which they differ."""
+    at_fault: tuple[int, ...]
+    """Ranks in the minority of their group; none where there is no majority."""
+    digests: Mapping[int, Digests] = field(repr=False)
+    """Of every rank."""
+
+    def __str__(self) -> str:
+        more = f" and {len(self.tensors) - 3} more" if len(self.tensors) > 3 else ""
+        ranks = ", ".join(map(str, self.at_fault)) or "none"
+        shown = ", ".join(self.tensors[:3]) + more
+        return f"after step {self.step} replicas hold different bits of {shown}; in the minority: {ranks}"
+
+
+class Replicas:
+    """This rank and those that should hold the same bits. Collective: all ranks call the same at the same step."""
+
+    def __init__(self, held: Sequence[Held], optimizer: Optimizer, world: World, suspicion: Path) -> None:
+        """`suspicion` is the file that a disagreement is kept in until the steps have been done again."""
+        self._held = held
+        self._optimizer = optimizer
+        self._world = world
+        self._group = world.along("dp_replicate")
+        self._suspicion = suspicion
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is anything to compare."""
+        return self._world.layout.dp_replicate > 1
+
+    def compare(self, step: int) -> Disagreement | None:
+        """Compare the state after `step`. None on every rank when all replicas agree."""
+        names, own = self._own()
+        group = self._group
+        assert group is not None, "there is more than one replica"
+        everyone = [torch.empty_like(own) for _ in range(group.size())]
+        dist.all_gather(everyone, own, group=group)
+        differs = torch.tensor([float(any(not torch.equal(other, own) for other in everyone))])
+        if not float(self._world.sum(differs.to(self._world.device))):
+            return None
+        return self._describe(step, names, own, everyone)
+
+    def suspect(self, found: Disagreement) -> None:
+        """Keep what was found, until the step has been done again."""
+        if self._world.is_first:
+            digests = {str(rank): of_rank for rank, of_rank in found.digests.items()}
+            write_json(self._suspicion, {"step": found.step, "tensors": list(found.tensors), "digests": digests})
+        self._world.barrier()
+
+    @property
+    def suspected_step(self) -> int | None:
+        """The step that is being done again to find out who was wrong."""
+        return None if (kept := self._read()) is None else int(kept["step"])
+
+    def who_was_wrong(self) -> tuple[int, ...]:
+        """Ranks whose state after the suspected step, now done again, is another one than the first time.
+
+        Forgets the suspicion.
+        """
+        kept = self._read()
+        assert kept is not None, "a step is suspected"
+        _, own = self._own()
+        before = kept["digests"].get(str(self._world.rank))
+        changed = before is not None and own.view(-1, 2).tolist() != before
+        flags = torch.zeros(self._world.layout.world_size, device=self._world.device)
+        flags[self._world.rank] = float(changed)
+        wrong = tuple(int(rank) for rank in self._world.sum(flags).nonzero().flatten())
+        if self._world.is_first:
+            self._suspicion.unlink(missing_ok=True)
+        self._world.barrier()
+        return wrong
+
+    def _own(self) -> tuple[list[str], torch.Tensor]:
+        state = whole_state(self._held, self._optimizer)
+        names = sorted(state)
+        digests = [digest_of(state[name].tensor, state[name].box, state[name].shape).as_signed() for name in names]
+        return names, torch.tensor(digests, dtype=torch.int64, device=self._world.device).flatten()
+
+    def _describe(
+        self, step: int, names: list[str], own: torch.Tensor, everyone: list[torch.Tensor]
+    ) -> Disagreement:
+        digests = [tuple(map(tuple, other.view(-1, 2).tolist())) for other in everyone]
+        mine = tuple(map(tuple, own.view(-1, 2).tolist()))
+        (usual, times), *_ = Counter(digests).most_common()
+        in_minority = times * 2 > len(digests) and mine != usual
+        differing = [name for place, name in enumerate(names) if len({digest[place] for digest in digests}) > 1]
+        found: list[Any] = [None] * self._world.layout.world_size
+        dist.all_gather_object(found, (in_minority, differing, mine))
+        return Disagreement(
+            step=step,
+            tensors=tuple(dict.fromkeys(name for _, tensors, _ in found for name in tensors)),
+            at_fault=tuple(rank for rank, (minority, _, _) in enumerate(found) if minority),
+            digests={rank: digest for rank, (_, _, digest) in enumerate(found)},
+        )
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            kept: dict[str, Any] = json.loads(self._suspicion.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        return kept

@@ -1,0 +1,74 @@
+"""What the record keeps of a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from stoker.data.feeding import Feed
+from stoker.parallel import World
+from stoker.recipe import Recipe
+from stoker.training.memory import peak_memory_bytes, reserved_memory_bytes
+from stoker.training.position import Position
+from stoker.training.step import StepResult
+
+
+def step_row(
+    recipe: Recipe,
+    feed: Feed,
+    world: World,
+    position: Position,
+    step: int,
+    result: StepResult,
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """The row of `step`, which took so many `seconds` by phase."""
+    first, after = recipe.training.samples_of(step)
+    return {
+        "attempt": position.attempt,
+        "step": step,
+        "time": time.time(),
+        "loss": result.loss,
+        "loss_by_source": result.loss_by_source,
+        "tokens_by_source": result.tokens_by_source,
+        "gradient_norm": result.gradient_norm,
+        "gradient_norm_by_module": result.gradient_norm_by_module,
+        "learning_rate": result.learning_rate,
+        "tokens": result.tokens,
+        "tokens_seen": position.tokens_seen,
+        "first_sample": first,
+        "last_sample": after,
+        "batch_digest": feed.digest(step) if world.is_first else None,
+        "accumulation": recipe.accumulation_at(step),
+        "clipped": result.clipped,
+        "skipped": result.skipped,
+        "loss_scale": result.loss_scale,
+        "dead_updates": result.dead_updates,
+        "seconds": seconds,
+        "memory_peak_bytes": peak_memory_bytes(world.device),
+        "memory_reserved_bytes": reserved_memory_bytes(world.device),
+        "ranks": world.layout.world_size,
+    }
+
+
+def routing_rows(attempt: int, step: int, result: StepResult, by_expert: bool) -> Iterator[dict[str, Any]]:
+    """How evenly the experts of each block were used; loads are over the mean of all experts."""
+    for module, found in result.routing.items():
+        counts, tokens = found.tokens_per_expert, max(int(found.tokens), 1)
+        choices = max(int(counts.sum()), 1)
+        row = {
+            "attempt": attempt,
+            "step": step,
+            "time": time.time(),
+            "module": module,
+            "largest_load": float(counts.max()) * len(counts) / choices,
+            "smallest_load": float(counts.min()) * len(counts) / choices,
+            "dropped": int(found.dropped) / choices,
+            "entropy": float(found.entropy) / tokens,
+            "auxiliary_loss": float(found.auxiliary_loss) / tokens,
+            "z_loss": float(found.z_loss) / tokens,
+        }
+        if by_expert:
+            row["tokens_by_expert"] = {str(expert): int(count) for expert, count in enumerate(counts)}
+        yield row
