@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stoker.planning.reliability.description import OPTIMAL, RunDescription
 from stoker.planning.reliability.formula import Goodput, goodput_of
 from stoker.planning.reliability.kinds import Kind
-from stoker.planning.reliability.optimum import with_intervals
+from stoker.planning.reliability.optimum import settled, with_intervals
 from stoker.planning.reliability.process import HOUR
 
 SWEEPS = ("interval", "spares", "restart", "accelerators")
@@ -76,12 +76,11 @@ def hourly_cost(run: RunDescription) -> float:
 
 
 def worths(run: RunDescription) -> list[Worth]:
-    """What each of the usual changes brings, the most first."""
-    before = goodput_of(with_intervals(run)).goodput
-    work_days = run.wall_days * before if run.wall_days else None
-    base = point_of(run, work_days)
+    """What each of the usual changes brings, the most first. Intervals stay unless the change is of them."""
+    base = point_of(run, work_days := _work_days(run))
+    before = base.goodput.goodput
     found = []
-    for change, changed in _usual(run):
+    for change, changed in [*_usual(settled(run)), *_of_checkpoints(run)]:
         point = point_of(changed, work_days)
         gain = point.goodput.goodput - before
         saved = base.cost_of_work - point.cost_of_work
@@ -101,12 +100,6 @@ def _usual(run: RunDescription) -> list[tuple[str, RunDescription]]:
         changes.append(("one spare node more", _with(run, "spares", count=run.spare_count + 1)))
     if run.spare_count > 0:
         changes.append(("one spare node fewer", _with(run, "spares", count=run.spare_count - 1)))
-    if any(checkpoint.interval_seconds != OPTIMAL for checkpoint in run.checkpoints):
-        best = tuple(c.model_copy(update={"interval_seconds": OPTIMAL}) for c in run.checkpoints)
-        changes.append(("the best checkpoint interval", run.model_copy(update={"checkpoints": best})))
-    if any(checkpoint.stall_seconds for checkpoint in run.checkpoints):
-        halved = tuple(c.model_copy(update={"stall_seconds": c.stall_seconds / 2}) for c in run.checkpoints)
-        changes.append(("half the stall of a checkpoint", run.model_copy(update={"checkpoints": halved})))
     if stragglers.slow_nodes_per_1000_node_days:
         sooner = _with(run, "stragglers", found_after_hours=stragglers.found_after_hours / 2)
         changes.append(("slow nodes found in half the time", sooner))
@@ -114,6 +107,22 @@ def _usual(run: RunDescription) -> list[tuple[str, RunDescription]]:
         even = {name: getattr(stragglers, name) / 2 for name in ("spread", "jitter", "network_jitter")}
         changes.append(("ranks half as uneven", _with(run, "stragglers", **even)))
     return changes
+
+
+def _of_checkpoints(run: RunDescription) -> list[tuple[str, RunDescription]]:
+    changes = []
+    if any(checkpoint.interval_seconds != OPTIMAL for checkpoint in run.checkpoints):
+        best = tuple(c.model_copy(update={"interval_seconds": OPTIMAL}) for c in run.checkpoints)
+        changes.append(("the best checkpoint interval", run.model_copy(update={"checkpoints": best})))
+    if any(checkpoint.stall_seconds for checkpoint in run.checkpoints):
+        halved = tuple(c.model_copy(update={"stall_seconds": c.stall_seconds / 2}) for c in run.checkpoints)
+        changes.append(("half the stall of a checkpoint", run.model_copy(update={"checkpoints": halved})))
+    return changes
+
+
+def _work_days(run: RunDescription) -> float | None:
+    """Of work that is done in the wall time, where a run is described by that."""
+    return run.wall_days * goodput_of(with_intervals(run)).goodput if run.wall_days else None
 
 
 def _with(run: RunDescription, section: str, **values: object) -> RunDescription:
@@ -149,8 +158,9 @@ def _rarer(run: RunDescription, factor: float) -> RunDescription:
 
 def sweep(run: RunDescription, what: str) -> list[Row]:
     """Goodput, days and cost over a range of one thing; the run as it is described is among the lines."""
-    before = goodput_of(with_intervals(run)).goodput
-    work_days = run.wall_days * before if run.wall_days else None
+    work_days = _work_days(run)
+    if what in ("spares", "restart"):
+        run = settled(run)
     own, values = _range(run, what)
     rows = []
     for value in sorted({*values, own}):
@@ -203,8 +213,7 @@ def _changed(run: RunDescription, what: str, value: float) -> RunDescription:
 
 def best_spares(run: RunDescription) -> tuple[int, Point]:
     """The number of spare nodes with which the work costs least."""
-    before = goodput_of(with_intervals(run)).goodput
-    work_days = run.wall_days * before if run.wall_days else None
+    work_days, run = _work_days(run), settled(run)
     broken = with_intervals(run).breaking * run.spares.repair_hours * HOUR
     most = min(run.nodes, math.ceil(broken + 8 * math.sqrt(broken) + 4))
     counts = range(0, most + 1, max(1, -(-most // _MOST_COUNTS)))

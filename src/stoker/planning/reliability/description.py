@@ -16,6 +16,7 @@ _NODES_PER_SPARE = 128
 _YEAR_HOURS = 366 * 24.0
 
 Seconds = Annotated[float, Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
+Interval = Annotated[float, Field(gt=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
 Hours = Annotated[float, Field(gt=0, le=_YEAR_HOURS, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
@@ -48,9 +49,7 @@ class Checkpoint(Section):
     where: Literal["memory", "peer", "store"] = "store"
     """`memory` of the own node outlives a process, that of a `peer` outlives a node, a `store` (disks, objects)
     outlives everything."""
-    interval_seconds: (
-        Annotated[float, Field(gt=0, le=_LONGEST_SECONDS, allow_inf_nan=False)] | Literal["optimal"]
-    ) = OPTIMAL
+    interval_seconds: Interval | Literal["optimal"] = "optimal"
     """Training between two copies, seconds; `optimal` takes what the formula says. Rounded to whole steps."""
     stall_seconds: Seconds = 5.0
     """The run stands still for each copy."""
@@ -66,7 +65,7 @@ class Checkpoint(Section):
                 f"write_seconds: expected stall_seconds ({self.stall_seconds:g}) or more, got "
                 f"{self.write_seconds:g}; a copy cannot be complete while the run still stands still for it"
             )
-        if self.interval_seconds != OPTIMAL and self.interval_seconds < self.write_seconds:
+        if isinstance(self.interval_seconds, float) and self.interval_seconds < self.write_seconds:
             raise ValueError(
                 f"interval_seconds: expected write_seconds ({self.write_seconds:g}) or more, got "
                 f"{self.interval_seconds:g}; the next copy would begin before this one is complete"

@@ -17,6 +17,8 @@ from stoker.planning.reliability.passages import Passages, kept_share, passages_
 from stoker.planning.reliability.process import Process
 from stoker.planning.reliability.spares import BrokenNodes, broken_nodes
 
+_MOST_ROUNDS, _CLOSE = 8, 1e-5
+_MOST_WAITING = 1 - 1e-9
 CAUSES = (
     "checkpoint stalls",
     "lost work",
@@ -77,8 +79,11 @@ class _Speeds:
 def goodput_of(process: Process) -> Goodput:
     """Goodput by formula. Spares and slow nodes are in their steady state."""
     uptime_share = 1.0
-    for _ in range(4):  # slow nodes are found only while the run trains, whose share of time is not known before
+    for _ in range(_MOST_ROUNDS):  # slow nodes are found only in uptime, whose share is not known before
+        before = uptime_share
         outcome, uptime_share = _goodput(process, uptime_share)
+        if abs(uptime_share - before) < _CLOSE:
+            break
     return outcome
 
 
@@ -93,7 +98,7 @@ def _goodput(process: Process, uptime_share: float) -> tuple[Goodput, float]:
     productive = passages.productive
     slow = _slow_nodes_lose(process)
     costs = _costs(process, rates, down, passages, speeds, uptime_share)
-    wall = (1 + sum(costs.values())) / (1 - speeds.waiting)
+    wall = (1 + sum(costs.values())) / (1 - min(speeds.waiting, _MOST_WAITING))
     costs["waiting for a node"] += speeds.waiting * wall
     costs["checkpoint stalls"] += 1 - productive
     costs["lost work"] += productive - kept

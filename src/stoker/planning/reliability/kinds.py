@@ -38,7 +38,7 @@ class Kind(Section):
     @model_validator(mode="after")
     def _has_one_rate(self) -> Kind:
         if (self.per_1000_node_days is None) == (self.per_day is None):
-            raise ValueError(f"{self.name}: expected one of per_1000_node_days and per_day, got {self._given()}")
+            raise ValueError(f"expected one of per_1000_node_days and per_day, got {self._given()}; keep one rate")
         return self
 
     def _given(self) -> str:

@@ -12,7 +12,7 @@ from stoker.planning.reliability.process import DAY, Process, process_of
 
 _ROUNDS = 3
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_CLOSE = 1e-3
+_CLOSE = 3e-3
 _LONGEST = 30 * DAY
 _LEAST_GAIN = 1e-7
 
@@ -39,6 +39,16 @@ def with_intervals(run: RunDescription) -> Process:
     free = [checkpoint.interval_seconds == OPTIMAL for checkpoint in run.checkpoints]
     given = [level.interval for level in process_of(run).levels]
     return process_of(run, _minimise(run, given, free)) if any(free) else process_of(run)
+
+
+def settled(run: RunDescription) -> RunDescription:
+    """`run` with its intervals as numbers."""
+    levels = with_intervals(run).levels
+    checkpoints = tuple(
+        checkpoint.model_copy(update={"interval_seconds": level.interval})
+        for checkpoint, level in zip(run.checkpoints, levels, strict=True)
+    )
+    return run.model_copy(update={"checkpoints": checkpoints})
 
 
 def best_intervals(run: RunDescription, process: Process) -> list[BestInterval]:

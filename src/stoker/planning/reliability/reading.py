@@ -32,9 +32,9 @@ _EXPECTED = {
     "tuple_type": "a list",
     "model_type": "a section: keys and values, indented below it",
     "model_attributes_type": "a section: keys and values, indented below it",
-    "greater_than": "a number above {gt:g}",
-    "greater_than_equal": "a number of at least {ge:g}",
-    "less_than_equal": "a number of at most {le:g}",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than_equal": "a number of at most {le}",
     "too_short": "at least {min_length} in the list",
     "too_long": "at most {max_length} in the list",
     "missing": "a value",
@@ -59,7 +59,8 @@ def read_run(path: Path | None, overrides: Sequence[str] = ()) -> RunDescription
         try:
             return RunDescription.model_validate(value)
         except ValidationError as error:
-            mistakes = [_mistake(details, value, tree, origins) for details in error.errors(include_url=False)]
+            found = [details for details in error.errors(include_url=False) if not _is_of_its_elements(details)]
+            mistakes = [_mistake(details, tree, origins) for details in found]
     unique = list(dict.fromkeys(map(str, mistakes)))
     raise BadInput(unique[0] if len(unique) == 1 else f"{len(unique)} mistakes:\n  " + "\n  ".join(unique))
 
@@ -161,7 +162,12 @@ def _wrong_truths(value: Any) -> list[tuple[Place, str]]:
     return found
 
 
-def _mistake(details: ErrorDetails, value: Any, tree: Tree, origins: dict[Place, str]) -> Mistake:
+def _is_of_its_elements(details: ErrorDetails) -> bool:
+    """Pydantic also calls a list too short whose elements are wrong."""
+    return details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]
+
+
+def _mistake(details: ErrorDetails, tree: Tree, origins: dict[Place, str]) -> Mistake:
     place = tuple(part for part in details["loc"] if not _is_of_a_union(part))
     text = _words(details, place)
     if details["type"] == "value_error":
@@ -191,7 +197,16 @@ def _words(details: ErrorDetails, place: Place) -> str:
     if isinstance(details["input"], float) and not math.isfinite(details["input"]):
         return f"expected a finite number, {got}"
     expected = _EXPECTED.get(kind)
-    return f"{details['msg']}, {got}" if expected is None else f"expected {expected.format(**context)}, {got}"
+    return (
+        f"{details['msg']}, {got}"
+        if expected is None
+        else f"expected {expected.format_map(_plain(context))}, {got}"
+    )
+
+
+def _plain(context: dict[str, Any]) -> dict[str, Any]:
+    """Whole floats without their `.0`."""
+    return {name: f"{value:.15g}" if isinstance(value, float) else value for name, value in context.items()}
 
 
 def _known_at(place: Place) -> list[str]:

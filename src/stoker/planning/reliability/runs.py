@@ -13,13 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.planning.reliability.copies import Copies, Floats, Indices
-from stoker.planning.reliability.formula import CAUSES
+from stoker.planning.reliability.formula import CAUSES, goodput_of
 from stoker.planning.reliability.process import Process
 from stoker.planning.reliability.slowest import draw_maximum, expected_maximum
 from stoker.planning.reliability.spares import broken_nodes, share_in_use
 
 _MOST_EVENTS = 20_000
 """That one stretch of a run is followed for."""
+_LAST_EVENT = 4 * _MOST_EVENTS
+"""After it a run that gets nowhere is left where it is."""
+_LEAST_GOODPUT = 1e-3
 _MOST_STRETCHES, _WIDEST = 32, 6400
 _FEWEST_FAILURES = 100
 _REPAIRS = 5
@@ -70,11 +73,15 @@ def simulate(
     wanted = ideal_seconds if ideal_seconds is not None else wall_seconds
     assert wanted is not None
     rate = process.rate + process.planned + 2 * process.slowing
+    if ideal_seconds is not None:
+        rate /= max(goodput_of(process).goodput, _LEAST_GOODPUT)
     stretches = _stretches(process, runs, wanted, rate)
     share = min(1.0, _MOST_EVENTS * stretches / max(1.0, wanted * rate))
     state = _State(process, runs, stretches, seed, wanted * share / stretches, by_work=ideal_seconds is not None)
     done = 0.0
-    while state.active.any():
+    for _ in range(_LAST_EVENT):
+        if not state.active.any():
+            break
         state.to_next_event()
         advance(state.progress - done)
         done = state.progress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -28,6 +29,7 @@ class Slowness:
         return self.lasting + self.jitter
 
 
+@lru_cache(maxsize=256)
 def slowness_of(ranks: int, per_node: int, spread: float, jitter: float, network: float) -> Slowness:
     """The expected maximum over all ranks, less the mean of one.
 
@@ -41,6 +43,7 @@ def slowness_of(ranks: int, per_node: int, spread: float, jitter: float, network
     return Slowness(lasting, _with_delays(ranks // per_node, per_node, both, network) - lasting)
 
 
+@lru_cache(maxsize=256)
 def expected_maximum(count: int) -> float:
     """Of `count` independent standard normal values."""
     if count == 1:
