@@ -282,6 +282,42 @@ def test_a_spike_is_waited_for_left_out_or_asked_about_as_the_recipe_says(corpus
     trainer.close()
 
 
+@pytest.mark.parametrize("response", ["wait", "skip_step"])
+def test_what_does_not_come_out_again_was_no_fault_of_the_documents_and_changes_nothing(
+    corpus: Corpus, tmp_path: Path, response: str
+) -> None:
+    """A figure that is wrong once, as of a processor that errs: the run ends as the undisturbed one, to the bit."""
+    recipe = _recipe(corpus, training__steps=24, recovery__window=8, recovery__on_spike=response)
+    _fit(recipe, corpus, tmp_path / "straight")
+    trainer = _trainer(recipe, corpus, tmp_path / "wrong once")
+    wrong = {5: math.nan, 20: 200.0}
+    at = {"step": 1}
+    trainer.report = lambda message: at.update(step=message["step"] + 1) if message["kind"] == "step" else None
+
+    def err(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        return output * wrong.pop(at["step"], 1.0) if module.training else output
+
+    trainer.step.model.part.norm.register_forward_hook(err)
+    trainer.fit()
+    trainer.close()
+    assert not wrong
+    replays = _events(tmp_path / "wrong once", "replayed")
+    assert [(event["step"], event["detail"]["agrees"], event["detail"]["ranks"]) for event in replays] == [
+        (5, False, [0]),
+        (20, False, [0]),
+    ]
+    assert _state(tmp_path / "wrong once") == _state(tmp_path / "straight")
+
+
+def test_a_spike_of_the_documents_comes_out_again(corpus: Corpus, tmp_path: Path) -> None:
+    trainer = _trainer(_recipe(corpus, training__steps=24, recovery__window=8), corpus, tmp_path)
+    _poisoned(trainer, {20}, 200.0)
+    trainer.fit()
+    trainer.close()
+    (event,) = _events(tmp_path, "replayed")
+    assert (event["detail"]["agrees"], event["detail"]["ranks"]) == (True, [])
+
+
 def test_what_a_run_decides_by_itself_is_limited(corpus: Corpus, tmp_path: Path) -> None:
     trainer = _trainer(_recipe(corpus, recovery__most_interventions=2), corpus, tmp_path)
     _poisoned(trainer, {3, 5, 7}, math.nan)

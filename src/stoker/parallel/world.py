@@ -119,6 +119,12 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
+    def where(self, holds: bool) -> list[int]:
+        """The ranks on which something holds. Collective."""
+        flags = torch.zeros(self.layout.world_size, device=self.device)
+        flags[self.rank] = float(holds)
+        return [int(rank) for rank in self.sum(flags).nonzero().flatten()]
+
     def agree(self, number: int) -> int:
         """Rank 0's `number`, on every rank."""
         agreed = torch.tensor(number, dtype=torch.int64, device=self.device)

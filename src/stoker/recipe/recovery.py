@@ -31,6 +31,9 @@ class Recovery(Section):
     """… nobody before so many seconds."""
     start_seconds: float = Field(default=600.0, gt=0)
     """How long a rank may be silent while it starts, compiles, or first does what is done only now and then."""
+    replay: bool = True
+    """Compute a step that is not finite or stands out once more from the same bits, before anything is updated:
+    what does not come out again was the machine's fault and not the documents'."""
     on_non_finite: Literal["skip_step", "rollback", "ask"] = "skip_step"
     """What to do when the loss or the gradient norm is NaN or infinite; nothing is updated by it in any case."""
     on_spike: Response = "wait"

@@ -20,6 +20,8 @@ class Guard:
     interventions: Interventions
     can_leave_out: bool = True
     """False where weights are updated before the gradient norm is known: what stands out is asked about then."""
+    on_trial: bool = False
+    """Whether a step that stands out is computed once more: nothing of it is applied then."""
     vigilance: Vigilance = field(init=False)
     alarm: Alarm | None = None
     """About the step that was judged last."""
@@ -39,7 +41,7 @@ class Guard:
         self.alarm = self.vigilance.judge(step, loss, gradient_norm)
         if self.alarm is not None:
             self.response = self._respond(self.alarm)
-        return self.response in (None, "wait")
+        return self.alarm is None or (self.response == "wait" and not self.on_trial)
 
     def learning_rate_factor(self, step: int) -> float:
         """What the scheduled learning rate of `step` is multiplied by."""

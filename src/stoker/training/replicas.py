@@ -57,6 +57,8 @@ class Replicas:
         self._world = world
         self._group = world.along("dp_replicate")
         self._suspicion = suspicion
+        self._kept: dict[str, torch.Tensor] = {}
+        """The differing tensors, as they were; forgotten with this process."""
 
     @property
     def exist(self) -> bool:
@@ -77,6 +79,9 @@ class Replicas:
 
     def suspect(self, found: Disagreement) -> None:
         """Keep what was found, until the step has been done again."""
+        state = whole_state(self._held, self._optimizer)
+        own = [name for name in found.tensors if name in state and state[name].tensor.numel()]
+        self._kept = {name: state[name].tensor.clone() for name in own}
         if self._world.is_first:
             digests = {str(rank): of_rank for rank, of_rank in found.digests.items()}
             write_json(self._suspicion, {"step": found.step, "tensors": list(found.tensors), "digests": digests})
@@ -97,13 +102,28 @@ class Replicas:
         _, own = self._own()
         before = kept["digests"].get(str(self._world.rank))
         changed = before is not None and own.view(-1, 2).tolist() != before
-        flags = torch.zeros(self._world.layout.world_size, device=self._world.device)
-        flags[self._world.rank] = float(changed)
-        wrong = tuple(int(rank) for rank in self._world.sum(flags).nonzero().flatten())
+        wrong = self._world.where(changed)
+        if len(wrong) > 1:
+            wrong = self._farthest(wrong)
         if self._world.is_first:
             self._suspicion.unlink(missing_ok=True)
         self._world.barrier()
-        return wrong
+        self._kept.clear()
+        return tuple(wrong)
+
+    def _farthest(self, changed: list[int]) -> list[int]:
+        """A wrong weight makes everybody's gradients wrong: its own rank's state is farthest from the right one.
+
+        All of them when nothing was kept to compare with, or none stands out.
+        """
+        state = whole_state(self._held, self._optimizer)
+        distances = torch.zeros(self._world.layout.world_size, dtype=torch.float64, device=self._world.device)
+        for name, before in self._kept.items():
+            difference = (state[name].tensor.double() - before.double()).abs().nan_to_num(torch.inf, torch.inf)
+            distances[self._world.rank] = max(distances[self._world.rank], difference.max())
+        found = self._world.sum(distances).tolist()
+        farthest, second, *_ = sorted((found[rank] for rank in changed), reverse=True)
+        return [found.index(farthest)] if farthest > 2 * second else changed
 
     def _own(self) -> tuple[list[str], torch.Tensor]:
         state = whole_state(self._held, self._optimizer)

@@ -7,6 +7,7 @@ learning rate and every random draw follow from the recipe's seed and the number
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,8 @@ class StepResult:
     """Some rank was asked to stop."""
     copy_failed: bool
     """Some rank found that a copy of the state from an earlier step was not finite."""
+    own_sums: bytes
+    """The bits of this rank's own sums of losses: what it computed alone, to be compared with another time."""
     routing: dict[str, RouterStatistics]
     """What the routers of each block did with all tokens of the step; empty without experts."""
 
@@ -106,6 +109,7 @@ class TrainingStep:
         if training.memory.release_gradients:  # weights change during backward
             self.clock.add("checkpoint", self._settle())
         sums = self._accumulate_gradients(step, batches, tokens)
+        own_sums = bits_of(sums.tolist())
         with self.clock.phase("communication"):
             sums = world.sum(torch.cat([sums, sums.new_tensor([float(stop), float(copy_failed)])]))
             norms = self.model.gradients.norms()
@@ -124,7 +128,7 @@ class TrainingStep:
                 clip = training.gradient_clip / norm if clipped and training.gradient_clip else 1.0
                 self.model.gradients.scale(clip / scale)
                 dead_updates = self._update()
-            if self.loss_scale is not None and (finite or overflowed):
+            if self.loss_scale is not None and (applied or overflowed):
                 self.loss_scale.update(overflow=overflowed)
             self.model.gradients.clear()
             routing = self.model.finish_routing(update=applied)
@@ -144,6 +148,7 @@ class TrainingStep:
             dead_updates=dead_updates,
             stop_requested=bool(sums[-2] > 0),
             copy_failed=bool(sums[-1] > 0),
+            own_sums=own_sums,
             routing=routing,
         )
 
@@ -190,6 +195,11 @@ class TrainingStep:
         self.optimizer.step()
         unmoved, everything = self.model.world.sum(dead_updates(before, held).to(self.model.world.device))
         return float(unmoved / everything)
+
+
+def bits_of(numbers: Sequence[float]) -> bytes:
+    """The numbers' own bits, by which NaN equals NaN."""
+    return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def inputs_of(batch: MicroBatch, document_mask: bool) -> Inputs:
