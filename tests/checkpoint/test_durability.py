@@ -293,6 +293,17 @@ def test_retention_keeps_what_the_policy_says(policy: Checkpoint, kept: list[int
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{step:08d}" for step in kept]
 
 
+def test_retention_keeps_those_with_the_smallest_loss(tmp_path: Path) -> None:
+    """Steps that were not evaluated have none, and equals give way to the later one."""
+    losses = {1: 3.0, 2: 2.0, 3: None, 4: 2.0, 5: float("nan"), 6: 2.5, 7: 4.0}
+    training = _trained(1)
+    for step, loss in losses.items():
+        progress = {"held_out_loss": loss}
+        policy = Checkpoint(keep_last=1, keep_best=2 if step > 6 else 3)
+        save(tmp_path, step, training.model.held, training.optimizer, progress, policy)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{step:08d}" for step in (2, 4, 7)]
+
+
 def test_retention_does_not_count_damaged_checkpoints(tmp_path: Path) -> None:
     training = _trained(1)
     for step in (1, 2, 3):

@@ -245,6 +245,8 @@ def _keep_alone(folder: Path, last: int) -> dict[int, dict[str, torch.Tensor]]:
         training.step(step)
         states[step] = training.whole_state()
         saver.stage(step, {"step": step}, durable=step == 1)
+        if step == 1:
+            saver.finish()
     saver.close()
     return states
 

@@ -6,14 +6,13 @@ import logging
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 
 from stoker.checkpoint.agreement import Group, from_everyone, from_first, rank_and_ranks
 from stoker.checkpoint.digest import Digest, digest_of_bytes
 from stoker.checkpoint.manifest import Damaged, Manifest, PieceEntry, folder_name, read_manifest, step_folders
-from stoker.checkpoint.reading import LocalFile
+from stoker.checkpoint.place import AnyPlace, Place, opened
 from stoker.durable_files import PARTIAL_MARK
 
 _log = logging.getLogger(__name__)
@@ -22,13 +21,13 @@ _AT_ONCE = 8 * 2**20
 """Bytes read at a time; a multiple of every element's size."""
 
 Signature = tuple[tuple[str, int, int, int], ...]
-_verified: dict[tuple[Path, int, int], Signature] = {}
+_verified: dict[tuple[Place, int, int], Signature] = {}
 """What this process has read and found good, by folder and share; read again only when a file changes."""
-_reported: set[Path] = set()
+_reported: set[Place] = set()
 """Damaged folders this process has warned of."""
 
 
-def latest(checkpoints: Path) -> Path | None:
+def latest(checkpoints: AnyPlace) -> AnyPlace | None:
     """The newest complete checkpoint, or None.
 
     Damaged ones are passed over, and named in one warning. With a process group this is collective:
@@ -36,8 +35,8 @@ def latest(checkpoints: Path) -> Path | None:
     is in the format of another version of Stoker.
     """
     candidates = from_first([path.name for path in reversed(step_folders(checkpoints))])
-    damaged: list[tuple[Path, str]] = []
-    chosen: Path | None = None
+    damaged: list[tuple[Place, str]] = []
+    chosen: AnyPlace | None = None
     for name in candidates:
         damage = find_damage_together(checkpoints / name)
         if damage is None:
@@ -49,7 +48,7 @@ def latest(checkpoints: Path) -> Path | None:
 
 
 def find_damage(
-    folder: Path, manifest: Manifest | None = None, *, contents: bool = True, share: int = 0, shares: int = 1
+    folder: Place, manifest: Manifest | None = None, *, contents: bool = True, share: int = 0, shares: int = 1
 ) -> str | None:
     """What is wrong with the checkpoint `folder`; None when nothing is.
 
@@ -70,7 +69,15 @@ def find_damage(
     return None
 
 
-def find_damage_together(folder: Path, group: Group = None) -> str | None:
+def looks_complete(folder: Place, manifest: Manifest) -> bool:
+    """Whether every file of a committed checkpoint is there, of its size."""
+    try:
+        return all((folder / name).stat().st_size == entry.bytes for name, entry in manifest.files.items())
+    except OSError:
+        return False
+
+
+def find_damage_together(folder: Place, group: Group = None) -> str | None:
     """As `find_damage`, the work of reading divided over the ranks. Collective; all get the same answer."""
     rank, ranks = rank_and_ranks()
     found = from_everyone(find_damage(folder, share=rank, shares=ranks), group)
@@ -78,7 +85,7 @@ def find_damage_together(folder: Path, group: Group = None) -> str | None:
 
 
 def damaged_files(
-    folder: Path, manifest: Manifest, tensors: Collection[str], share: int = 0, shares: int = 1
+    folder: Place, manifest: Manifest, tensors: Collection[str], share: int = 0, shares: int = 1
 ) -> list[str]:
     """Files in which a piece of `tensors` is not what was saved."""
     found = []
@@ -91,7 +98,7 @@ def damaged_files(
     return found
 
 
-def _check_beginning(folder: Path, name: str, manifest: Manifest) -> None:
+def _check_beginning(folder: Place, name: str, manifest: Manifest) -> None:
     """The file's size, and its header: what is in it where."""
     path, entry, layout = folder / name, manifest.files[name], manifest.layout_of(name)
     try:
@@ -100,12 +107,14 @@ def _check_beginning(folder: Path, name: str, manifest: Manifest) -> None:
         raise Damaged(f"{path.name} is missing") from None
     if size != entry.bytes:
         raise Damaged(f"{path.name} has {size} bytes instead of {entry.bytes}")
-    with open(path, "rb") as stream:
-        if stream.read(len(layout.header)) != layout.header:
-            raise Damaged(f"{path.name} is not what was saved: its header names other tensors")
+    header = bytearray(len(layout.header))
+    with closing(opened(path)) as file:
+        file.read_into(memoryview(header), 0)
+    if header != layout.header:
+        raise Damaged(f"{path.name} is not what was saved: its header names other tensors")
 
 
-def _check_contents(folder: Path, files: list[str], manifest: Manifest, memo: tuple[Path, int, int]) -> None:
+def _check_contents(folder: Place, files: list[str], manifest: Manifest, memo: tuple[Place, int, int]) -> None:
     found = [(name, (folder / name).stat()) for name in files]
     signature = tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)
     if files and _verified.get(memo) == signature:
@@ -116,9 +125,9 @@ def _check_contents(folder: Path, files: list[str], manifest: Manifest, memo: tu
     _verified[memo] = signature
 
 
-def _check_pieces(path: Path, pieces: list[PieceEntry], manifest: Manifest) -> None:
+def _check_pieces(path: Place, pieces: list[PieceEntry], manifest: Manifest) -> None:
     """Raises `Damaged` at the first piece that is not what was saved."""
-    with closing(LocalFile(str(path))) as file:
+    with closing(opened(path)) as file:
         buffer = np.empty(min(_AT_ONCE, max((entry.bytes for entry in pieces), default=0)), np.uint8)
         for entry in pieces:
             piece, digest = manifest.piece(entry), Digest()
@@ -132,13 +141,14 @@ def _check_pieces(path: Path, pieces: list[PieceEntry], manifest: Manifest) -> N
                 raise Damaged(f"{path.name} is not what was saved: {entry.name} differs in it")
 
 
-def report(checkpoints: Path, damaged: list[tuple[Path, str]], chosen: Path | None) -> None:
+def report(checkpoints: Place, damaged: list[tuple[Place, str]], chosen: Place | None) -> None:
     """Warn, once and on rank 0, of checkpoints that were passed over."""
     if rank_and_ranks()[0] != 0:
         return
     news = [f"{path.name} ({damage})" for path, damage in damaged if path not in _reported]
     chosen_name = chosen.name if chosen else folder_name(0)
-    for path in sorted(checkpoints.iterdir()) if checkpoints.is_dir() else []:
+    found = [path.name for path in checkpoints.iterdir()] if checkpoints.is_dir() else []
+    for path in (checkpoints / one for one in sorted(found)):
         name, mark, _ = path.name.removeprefix(".").partition(PARTIAL_MARK)
         if mark and name > chosen_name and path not in _reported:
             news.append(f"{path.name} (left by a save that did not finish)")

@@ -20,7 +20,8 @@ from stoker.checkpoint.digest import Digest, bytes_of, digest_of, digest_of_byte
 from stoker.checkpoint.integrity import damaged_files, find_damage, report
 from stoker.checkpoint.manifest import Damaged, Manifest, read_manifest, step_folders, step_of
 from stoker.checkpoint.parts import Piece, first_holders, pieces_of
-from stoker.checkpoint.reading import LocalFile, Source, Stored, by_tensor, fill
+from stoker.checkpoint.place import Place, opened
+from stoker.checkpoint.reading import Source, Stored, by_tensor, fill
 from stoker.checkpoint.saving import optimizer_name
 from stoker.checkpoint.snapshots import complete_sets, manifest_of, read_complete
 from stoker.checkpoint.state import (
@@ -45,7 +46,7 @@ class Unread:
 
     name: str
     """For messages."""
-    folder: Path
+    folder: Place
     """Of its files."""
     manifest: Manifest
 
@@ -57,7 +58,7 @@ class _Stored:
     source: Source
 
 
-def load(source: Path | Sequence[Path], held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Any]:
+def load(source: Place | Sequence[Path], held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Any]:
     """Load weights and optimizer state in place; returns what the loop had kept.
 
     `source` is a checkpoint's folder, or the files of a complete set of snapshots, all of them on every rank.
@@ -67,12 +68,12 @@ def load(source: Path | Sequence[Path], held: Sequence[HeldTensor], optimizer: O
     `StokerError` when it is damaged. Nothing is changed then, unless `Overwritten` says so: that is a
     `StokerError` of damage in the values themselves, which are verified where they have been read to.
     """
-    return load_unread(together(lambda: opened(source)), held, optimizer)
+    return load_unread(together(lambda: open_source(source)), held, optimizer)
 
 
 def load_newest(
-    checkpoints: Path, held: Sequence[HeldTensor], optimizer: Optimizer, snapshots: Sequence[Path] = ()
-) -> tuple[Path, dict[str, Any]] | None:
+    checkpoints: Place, held: Sequence[HeldTensor], optimizer: Optimizer, snapshots: Sequence[Path] = ()
+) -> tuple[Place, dict[str, Any]] | None:
     """Load the newest checkpoint that is not damaged; returns it and what the loop had kept. None: there is none.
 
     `snapshots` are the folders of all ranks' copies in memory, which are tried first when they are as new. Damaged
@@ -80,10 +81,10 @@ def load_newest(
     `load` does when what there is does not fit, and `StokerError` when all were damaged and some had been read.
     Collective.
     """
-    damaged: list[tuple[Path, str]] = []
+    damaged: list[tuple[Place, str]] = []
     overwritten: StokerError | None = None
     for source in _newest_first(checkpoints, snapshots):
-        path = source if isinstance(source, Path) else source[0].parent.parent
+        path = source if isinstance(source, Place) else source[0].parent.parent
         try:
             progress = load(source, held, optimizer)
         except BadInput:
@@ -103,15 +104,15 @@ def load_newest(
     return None
 
 
-def _newest_first(checkpoints: Path, snapshots: Sequence[Path]) -> list[Path | list[Path]]:
+def _newest_first(checkpoints: Place, snapshots: Sequence[Path]) -> list[Place | list[Path]]:
     """What can be loaded. Rank 0 looks. Collective."""
-    found: list[tuple[int, bool, Path | list[Path]]] = []
+    found: list[tuple[int, bool, str | list[Path]]] = []
     if rank_and_ranks()[0] == 0:
-        found = [(step_of(path) or 0, False, path) for path in step_folders(checkpoints)]
+        found = [(step_of(path) or 0, False, path.name) for path in step_folders(checkpoints)]
         sets = complete_sets(one for folder in sorted(snapshots) for one in read_complete(folder))
         found += [(one[0].step, True, [each.file for each in one]) for one in sets]
-    ordered = sorted(found, key=lambda one: one[:2], reverse=True)
-    return [source for _, _, source in from_first(ordered)]
+    ordered = from_first(sorted(found, key=lambda one: one[:2], reverse=True))
+    return [checkpoints / source if isinstance(source, str) else source for _, _, source in ordered]
 
 
 class Overwritten(StokerError):
@@ -145,12 +146,12 @@ def load_unread(unread: Unread, held: Sequence[HeldTensor], optimizer: Optimizer
 _NOW = "What had been read of it is in the model now; load another checkpoint before going on"
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Place) -> dict[str, Tensor]:
     """All weights of the checkpoint `path`, whole, on the CPU, in the type they were saved in.
 
     One process; needs no process group, and ignores one. Raises `StokerError` when it is damaged.
     """
-    unread = opened(path)
+    unread = open_source(path)
     _require_whole_files(unread, 0, 1)
     entries = {name: entry for name, entry in unread.manifest.tensors.items() if name.startswith(MODEL)}
     weights = {name: torch.empty(entry.shape, dtype=entry.torch_dtype) for name, entry in entries.items()}
@@ -166,9 +167,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix(MODEL): tensor for name, tensor in weights.items()}
 
 
-def opened(source: Path | Sequence[Path]) -> Unread:
+def open_source(source: Place | Sequence[Path]) -> Unread:
     """What `load` and `read_weights` read. Raises as they do."""
-    if not isinstance(source, Path):
+    if not isinstance(source, Place):
         manifest = manifest_of(list(source))
         return Unread(f"the snapshot of step {manifest.step} in {source[0].parent.parent}", Path("/"), manifest)
     path = source
@@ -197,7 +198,7 @@ def _read(unread: Unread, pieces: Sequence[tuple[Piece, Tensor]], digested: set[
     with ExitStack() as files:
         stored: dict[tuple[Any, ...], Stored] = {}
         for name, file in manifest.files.items():
-            source = LocalFile(str(unread.folder / name))
+            source = opened(unread.folder / name)
             files.callback(source.close)
             for entry in file.pieces:  # of what several files hold, one is read
                 stored.setdefault((entry.name, entry.box), _Stored(manifest.piece(entry), entry.offset, source))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -15,15 +15,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from stoker import __version__
 from stoker.checkpoint.digest import Digest
 from stoker.checkpoint.parts import Piece, torch_dtype
+from stoker.checkpoint.place import Place
 from stoker.checkpoint.state import Box, Part
 from stoker.checkpoint.tensor_file import TensorFile, lay_out
-from stoker.durable_files import write_bytes
 from stoker.errors import BadInput
 
 FORMAT = 2
 MANIFEST = "manifest.json"
 COMMITTED = "committed"
-_NAME = re.compile(r"step-(\d{8,})")
+_NAME = re.compile(r"step-(\d{8,})(-[0-9a-f]{8})?")
 
 
 class Frozen(BaseModel):
@@ -130,20 +130,14 @@ def tensor_entries(
     }
 
 
-def marked(manifest: Manifest) -> tuple[bytes, bytes]:
-    """The manifest as it is written, and the marker that goes with it."""
+def last_files(manifest: Manifest) -> list[tuple[str, bytes]]:
+    """The manifest, and then the marker that says the folder is complete: their names and contents."""
     content = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":")).encode()
-    return content + b"\n", hashlib.sha256(content + b"\n").hexdigest().encode() + b"\n"
+    content += b"\n"
+    return [(MANIFEST, content), (COMMITTED, hashlib.sha256(content).hexdigest().encode() + b"\n")]
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, and then the marker that says the folder is complete."""
-    content, marker = marked(manifest)
-    write_bytes(folder / MANIFEST, content)
-    write_bytes(folder / COMMITTED, marker)
-
-
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Place) -> Manifest:
     """The manifest of a committed checkpoint.
 
     Raises `Damaged` saying what is wrong with it, and `BadInput` when another version of Stoker wrote it in a
@@ -199,15 +193,23 @@ def file_name(rank: int) -> str:
     return f"rank-{rank:05d}.safetensors"
 
 
-def step_of(folder: Path) -> int | None:
+def step_of(folder: Place) -> int | None:
     """The step a folder is named for; None if it is not named like a checkpoint."""
     match = _NAME.fullmatch(folder.name)
     return int(match[1]) if match else None
 
 
-def step_folders(checkpoints: Path) -> list[Path]:
-    """Folders named like checkpoints, oldest step first. Folders still being written are named otherwise."""
+@overload
+def step_folders(checkpoints: Path) -> list[Path]: ...
+@overload
+def step_folders(checkpoints: Place) -> list[Place]: ...
+def step_folders(checkpoints: Place) -> Sequence[Place]:
+    """Folders named like checkpoints, oldest step first. Local ones still being written are named otherwise."""
     if not checkpoints.is_dir():
         return []
-    found = [(step, path) for path in checkpoints.iterdir() if (step := step_of(path)) is not None]
-    return [path for _, path in sorted(found) if path.is_dir()]
+    found: list[tuple[int, str]] = []
+    for path in checkpoints.iterdir():
+        step = step_of(path)
+        if step is not None and path.is_dir():
+            found.append((step, path.name))
+    return [checkpoints / name for _, name in sorted(found)]

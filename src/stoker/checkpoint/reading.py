@@ -26,6 +26,9 @@ class Source(Protocol):
     def read_into(self, memory: memoryview, offset: int) -> None:
         """Fill `memory` with what is at `offset`. Raises `OSError` when there is less."""
 
+    def close(self) -> None:
+        """Let go of it."""
+
 
 class LocalFile:
     """A file of this machine. Any number of threads may read it at once."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 from torch.optim import Optimizer
 
 from stoker.checkpoint.digest import Digest, bytes_of, digest_of_bytes
 from stoker.checkpoint.manifest import describe
 from stoker.checkpoint.parts import Piece, pieces_of
+from stoker.checkpoint.place import AnyPlace
 from stoker.checkpoint.state import Box, HeldTensor, Part, allocate_state, model_state, optimizer_state
 from stoker.checkpoint.writing import Captured, make_plan, write_checkpoint
 from stoker.errors import NonFinite
@@ -23,13 +23,13 @@ _SHOWN = 3
 
 
 def save(
-    checkpoints: Path,
+    checkpoints: AnyPlace,
     step: int,
     held: Sequence[HeldTensor],
     optimizer: Optimizer,
     progress: dict[str, Any],
     policy: Checkpoint,
-) -> Path:
+) -> AnyPlace:
     """Save the state after `step` under `checkpoints`, then remove what `policy` no longer keeps.
 
     Collective over all ranks, each of which gives the parameters and buffers it holds. `progress` is what
@@ -45,11 +45,11 @@ def save(
     def content(piece: Piece) -> npt.NDArray[np.uint8]:
         return bytes_of(pieces[piece])
 
-    captured = Captured(
-        step, progress, optimizer_name(optimizer), content, lambda: finite_digests(pieces, content, step)
-    )
     plan = make_plan(list(pieces), describe(state))
-    return write_checkpoint(checkpoints, captured, plan, policy)[0]
+    with ThreadPoolExecutor(1) as pool:  # digests are computed while the files are written
+        digests = pool.submit(finite_digests, list(pieces), content, step)
+        captured = Captured(step, progress, optimizer_name(optimizer), content, digests.result)
+        return checkpoints / write_checkpoint(checkpoints, captured, plan, policy)[0].name
 
 
 def whole_state(held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Part]:
@@ -63,7 +63,7 @@ def optimizer_name(optimizer: Optimizer) -> str:
 
 
 def finite_digests(
-    pieces: Mapping[Piece, Tensor] | Sequence[Piece], content: Any, step: int
+    pieces: Sequence[Piece], content: Callable[[Piece], npt.NDArray[np.uint8]], step: int
 ) -> dict[tuple[str, Box], Digest]:
     """The digest of each piece. Raises `NonFinite` naming the tensors that hold a NaN or Inf."""
     found, bad = {}, []

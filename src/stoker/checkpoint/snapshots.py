@@ -73,10 +73,17 @@ class Slot:
         self._places = {
             piece.key: (offset, piece.bytes) for piece, offset in zip(layout.pieces, layout.offsets, strict=True)
         }
-        memory = _mapped(layout.bytes, file)
-        self._memory: Bytes = np.frombuffer(memory, np.uint8)
-        self._memory[: len(layout.header)] = np.frombuffer(layout.header, np.uint8)
-        self._pinned = device.type == "cuda" and _pin(self._memory)
+        self._memory: Bytes = np.empty(0, np.uint8)
+        self._on_cuda, self._pinned = device.type == "cuda", False
+
+    def prepare(self) -> None:
+        """Be ready to be overwritten: what is in it is complete no longer. The first time takes the memory."""
+        self.forget()
+        if not len(self._memory):
+            header = np.frombuffer(self.layout.header, np.uint8)
+            self._memory = np.frombuffer(_mapped(self.layout.bytes, self.file), np.uint8)
+            self._memory[: len(header)] = header
+            self._pinned = self._on_cuda and _pin(self._memory)
 
     def content(self, piece: Piece) -> Bytes:
         """The memory of `piece`."""
@@ -146,6 +153,12 @@ def _note_of(file: Path) -> Path:
 def slot_file(folder: Path, number: int) -> Path:
     """Where a slot is."""
     return folder / f"slot-{number}.safetensors"
+
+
+def forget_all(folder: Path) -> None:
+    """Nothing in one rank's `folder` is complete any longer."""
+    for one in read_complete(folder):
+        _note_of(one.file).unlink(missing_ok=True)
 
 
 def read_complete(folder: Path) -> list[Snapshot]:

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from stoker.checkpoint.agreement import (
-    Group,
-    from_first,
-    one_each,
-    rank_and_ranks,
-    to_first,
-    together,
-)
+from stoker.checkpoint.agreement import Group, from_first, one_each, rank_and_ranks, to_first, together
 from stoker.checkpoint.digest import Digest
 from stoker.checkpoint.integrity import find_damage_together
 from stoker.checkpoint.manifest import (
+    FileEntry,
     Manifest,
     file_entry,
     file_name,
     folder_name,
+    last_files,
+    step_folders,
+    step_of,
     tensor_entries,
-    write_manifest,
 )
 from stoker.checkpoint.parts import Piece, share_out
-from stoker.checkpoint.retention import remove, remove_old
+from stoker.checkpoint.place import Place, abandon, explained_errors, make, publish, unfinished_name
+from stoker.checkpoint.retention import remove_old
 from stoker.checkpoint.state import Box
 from stoker.checkpoint.tensor_file import TensorFile, lay_out
-from stoker.durable_files import PARTIAL_MARK, explained_disk_errors, publish_folder
 from stoker.recipe import Checkpoint
 
 Described = dict[str, tuple[str, tuple[int, ...]]]
@@ -77,65 +71,76 @@ def make_plan(pieces: Sequence[Piece], described: Described, group: Group = None
 
 
 def write_checkpoint(
-    checkpoints: Path, captured: Captured, plan: Plan, policy: Checkpoint, group: Group = None
-) -> tuple[Path, int]:
+    checkpoints: Place, captured: Captured, plan: Plan, policy: Checkpoint, group: Group = None
+) -> tuple[Place, int]:
     """Write what was captured, then remove what `policy` no longer keeps. Collective over `group`.
 
     Returns where it is and the bytes this rank wrote. A complete checkpoint of the same step is left as it is; a
     damaged one is replaced. Raises `NonFinite` and `StokerError` on every rank alike; older checkpoints stand then.
     """
-    final = checkpoints / folder_name(captured.step)
     first, written = rank_and_ranks()[0] == 0, 0
-    if not from_first(final.is_dir(), group) or find_damage_together(final, group) is not None:
-        written = _write_and_publish(final, captured, plan, group)
+    folder = _complete(checkpoints, captured.step, group)
+    if folder is None:
+        folder, written = _write_and_publish(checkpoints, captured, plan, group)
     else:
-        captured.digests()
-    together(lambda: remove_old(checkpoints, final, policy) if first else None, group)
-    return final, written
+        together(captured.digests, group)
+    newest = folder
+    together(lambda: remove_old(checkpoints, newest, policy) if first else None, group)
+    return newest, written
 
 
-def _write_and_publish(final: Path, captured: Captured, plan: Plan, group: Group) -> int:
-    partial = final.with_name(from_first(f".{final.name}{PARTIAL_MARK}{uuid.uuid4().hex[:8]}", group))
+def _complete(checkpoints: Place, step: int, group: Group) -> Place | None:
+    """A checkpoint of `step` that is there already, undamaged. Collective."""
+    first = rank_and_ranks()[0] == 0
+    found = together(lambda: [one.name for one in step_folders(checkpoints)] if first else [], group)
+    for name in from_first([one for one in found if step_of(checkpoints / one) == step], group):
+        if find_damage_together(checkpoints / name, group) is None:
+            return checkpoints / name
+    return None
+
+
+def _write_and_publish(checkpoints: Place, captured: Captured, plan: Plan, group: Group) -> tuple[Place, int]:
     rank, ranks = rank_and_ranks()
-    layout = plan.layout
+    name, layout = folder_name(captured.step), plan.layout
+    folder = checkpoints / from_first(unfinished_name(checkpoints, name), group)
     try:
-        together(lambda: _make_folder(partial) if rank == 0 else None, group)
-        if layout is not None:
-            together(lambda: write_file(partial / file_name(rank), layout, captured.content), group)
-        else:
-            together(lambda: None, group)
+        together(lambda: make(folder) if rank == 0 else None, group)
+        together(lambda: _write_own(folder / file_name(rank), layout, captured), group)
         digests = together(captured.digests, group)
-        entry = None if layout is None else file_entry(layout, digests)
-        entries = to_first(entry, group)
+        entries = to_first(None if layout is None else file_entry(layout, digests), group)
         files = {file_name(number): one for number, one in enumerate(entries) if one is not None}
-        together(lambda: _publish(partial, final, captured, ranks, plan, files) if rank == 0 else None, group)
+        last = last_files(_manifest(captured, ranks, plan, files)) if rank == 0 else []
+        together(lambda: publish(folder, name, last) if rank == 0 else None, group)
     except BaseException:
         if rank == 0:
-            shutil.rmtree(partial, ignore_errors=True)
+            abandon(folder)
         raise
-    return 0 if layout is None else layout.bytes
+    final = checkpoints / (name if isinstance(folder, Path) else folder.name)
+    return final, 0 if layout is None else layout.bytes
 
 
-def _make_folder(partial: Path) -> None:
-    with explained_disk_errors(partial.parent):
-        partial.mkdir(parents=True)
+def _write_own(file: Place, layout: TensorFile | None, captured: Captured) -> None:
+    if layout is not None:
+        write_file(file, layout, captured.content)
 
 
-def write_file(path: Path, layout: TensorFile, content: Callable[[Piece], npt.NDArray[np.uint8]]) -> None:
+def write_file(file: Place, layout: TensorFile, content: Callable[[Piece], npt.NDArray[np.uint8]]) -> None:
     """Write a file of tensors from beginning to end, and flush it to the disk."""
-    with explained_disk_errors(path), open(path, "wb", buffering=_BUFFER) as stream:
+    with explained_errors(file), _writable(file) as stream:
         stream.write(layout.header)
         for piece in layout.pieces:
             stream.write(content(piece).data)
-        stream.flush()
-        os.fsync(stream.fileno())
+        if isinstance(file, Path):
+            stream.flush()
+            os.fsync(stream.fileno())
 
 
-def _publish(
-    partial: Path, final: Path, captured: Captured, ranks: int, plan: Plan, files: Mapping[str, Any]
-) -> None:
-    """Mark the folder complete and give it its name. A damaged checkpoint of that name makes way."""
-    manifest = Manifest(
+def _writable(file: Place) -> BinaryIO:
+    return open(file, "wb", buffering=_BUFFER) if isinstance(file, Path) else file.open_for_writing()
+
+
+def _manifest(captured: Captured, ranks: int, plan: Plan, files: Mapping[str, FileEntry]) -> Manifest:
+    return Manifest(
         step=captured.step,
         ranks=ranks,
         optimizer=captured.optimizer,
@@ -143,7 +148,3 @@ def _publish(
         tensors=tensor_entries(plan.described, files),
         files=dict(files),
     )
-    write_manifest(partial, manifest)
-    if final.exists():
-        remove(final)
-    publish_folder(partial, final)
