@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stoker.checkpoint import Place
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
 from stoker.model.huggingface import ExportReport, export_model
@@ -30,7 +31,7 @@ class MainJobOutcome:
     run: RunDirectory
     corpus: Path
     steps: int
-    checkpoint: Path
+    checkpoint: Place
     report: Path
     scores: tuple[dict[str, Any], ...]
     """Held-out loss, perplexity and bits per byte of each source after the last step."""

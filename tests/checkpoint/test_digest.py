@@ -38,7 +38,7 @@ def _whole(tensor: torch.Tensor) -> Digest:
     return digest_of(tensor, tuple((0, size) for size in tensor.shape), tensor.shape)
 
 
-def _divided(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Box]:
+def divided(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Box]:
     """A disjoint cover: every box is cut in two for as long as a number says so."""
     boxes: list[Box] = [tuple((0, size) for size in shape)]
     for _ in range(draw(st.integers(0, 6)) if shape else 0):
@@ -57,7 +57,7 @@ def test_parts_of_any_disjoint_cover_add_up_to_the_whole(data: st.DataObject) ->
     dtype = data.draw(st.sampled_from(DTYPES))
     tensor = _drawn(shape, dtype, data.draw(st.integers(0, 9)))
     total, on_device = Digest(), Digest()
-    for box in _divided(data.draw, shape):
+    for box in divided(data.draw, shape):
         part = tensor[tuple(slice(*bounds) for bounds in box)]
         total = total.plus(digest_of(part, box, shape))
         on_device = on_device.plus(digest_on_device(part, box, shape))

@@ -12,18 +12,22 @@ saved does not matter to a reader: digests of parts add up to that of the whole.
 from stoker.checkpoint.going_back import go_back_to, steps_saved
 from stoker.checkpoint.integrity import latest
 from stoker.checkpoint.loading import load, load_newest, read_weights
+from stoker.checkpoint.place import Place, checkpoints_of, place
 from stoker.checkpoint.saver import Outcome, Saver
 from stoker.checkpoint.saving import save
 from stoker.checkpoint.snapshots import newest_set, read_complete
 
 __all__ = [
     "Outcome",
+    "Place",
     "Saver",
+    "checkpoints_of",
     "go_back_to",
     "latest",
     "load",
     "load_newest",
     "newest_set",
+    "place",
     "read_complete",
     "read_weights",
     "save",

@@ -6,13 +6,15 @@ import logging
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
+from typing import overload
 
 import numpy as np
 
 from stoker.checkpoint.agreement import Group, from_everyone, from_first, rank_and_ranks
 from stoker.checkpoint.digest import Digest, digest_of_bytes
 from stoker.checkpoint.manifest import Damaged, Manifest, PieceEntry, folder_name, read_manifest, step_folders
-from stoker.checkpoint.place import AnyPlace, Place, opened
+from stoker.checkpoint.place import Place, opened
 from stoker.durable_files import PARTIAL_MARK
 
 _log = logging.getLogger(__name__)
@@ -27,7 +29,11 @@ _reported: set[Place] = set()
 """Damaged folders this process has warned of."""
 
 
-def latest(checkpoints: AnyPlace) -> AnyPlace | None:
+@overload
+def latest(checkpoints: Path) -> Path | None: ...
+@overload
+def latest(checkpoints: Place) -> Place | None: ...
+def latest(checkpoints: Place) -> Place | None:
     """The newest complete checkpoint, or None.
 
     Damaged ones are passed over, and named in one warning. With a process group this is collective:
@@ -36,7 +42,7 @@ def latest(checkpoints: AnyPlace) -> AnyPlace | None:
     """
     candidates = from_first([path.name for path in reversed(step_folders(checkpoints))])
     damaged: list[tuple[Place, str]] = []
-    chosen: AnyPlace | None = None
+    chosen: Place | None = None
     for name in candidates:
         damage = find_damage_together(checkpoints / name)
         if damage is None:

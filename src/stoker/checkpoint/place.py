@@ -19,6 +19,8 @@ import fsspec
 from stoker.checkpoint.reading import LocalFile, Source
 from stoker.durable_files import PARTIAL_MARK, explained_disk_errors, publish_folder, write_bytes
 from stoker.errors import BadInput, StokerError
+from stoker.recipe import Checkpoint
+from stoker.run_directory import RunDirectory
 
 
 class _Facts(NamedTuple):
@@ -141,6 +143,11 @@ def place(where: str | Place) -> Place:
             "s3://bucket/folder, gs://bucket/folder or file:///folder"
         ) from None
     return ObjectFolder(where.rstrip("/"), files, path)
+
+
+def checkpoints_of(run: RunDirectory, policy: Checkpoint) -> Place:
+    """Where the checkpoints of `run` are. Raises `BadInput` when nothing here can speak to that store."""
+    return run.checkpoints if policy.folder is None else place(policy.folder)
 
 
 def opened(file: Place) -> Source:

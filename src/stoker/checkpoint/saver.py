@@ -159,7 +159,8 @@ class Saver:
         """Collective. `snapshots` is this rank's own folder: a complete snapshot of `step`, from which the run goes
         on, stays there until there is a newer one on every rank, and others are removed at once. No collective of
         the threads takes longer than `timeout`."""
-        self._checkpoints, self._policy, self._held, self._optimizer = checkpoints, policy, list(held), optimizer
+        self.checkpoints = checkpoints
+        self._policy, self._held, self._optimizer = policy, list(held), optimizer
         self._folder = snapshots
         self._writers, self._copiers = new_group(timeout), new_group(timeout)
         self._session = from_first(uuid.uuid4().hex)
@@ -323,7 +324,7 @@ class Saver:
         )
         path, written, error = None, 0, None
         try:
-            path, written = write_checkpoint(self._checkpoints, captured, self._plan, self._policy, self._writers)
+            path, written = write_checkpoint(self.checkpoints, captured, self._plan, self._policy, self._writers)
         except StokerError as understood:
             error = understood
         except Exception as other:

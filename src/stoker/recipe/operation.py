@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from stoker.recipe.section import Section
 
@@ -12,6 +12,9 @@ class Checkpoint(Section):
 
     every: int = Field(default=100, ge=1)
     """Steps between checkpoints; the last step is always saved."""
+    folder: str | None = None
+    """Where they are kept, if not in the run's own folder: a whole path, or the URL of a folder in an object store
+    (`s3://bucket/run`), for which the store's fsspec package must be installed. No two runs may share one."""
     keep_last: int = Field(default=2, ge=1)
     """Newest checkpoints that are kept."""
     keep_every: int | None = Field(default=None, ge=1)
@@ -19,6 +22,13 @@ class Checkpoint(Section):
     keep_best: int = Field(default=0, ge=0)
     """Checkpoints with the smallest loss on held-out documents, of those whose step was evaluated, that are kept
     besides."""
+
+    @field_validator("folder")
+    @classmethod
+    def _is_whole(cls, folder: str | None) -> str | None:
+        if folder is not None and not (folder.startswith("/") or "://" in folder):
+            raise ValueError(f"expected a path that begins with / or a URL such as s3://bucket/run, got {folder!r}")
+        return folder
 
 
 class Telemetry(Section):

@@ -21,7 +21,7 @@ from multiprocessing import connection, get_context, reduction
 from multiprocessing.context import ForkProcess, ForkServerProcess
 from typing import Any
 
-from stoker.checkpoint import latest
+from stoker.checkpoint import checkpoints_of, latest
 from stoker.child_processes import die_with_parent, fork_server
 from stoker.data.prepare import prepare
 from stoker.errors import OutOfMemory, StokerError, Terminated
@@ -140,7 +140,7 @@ def train(
     corpus = prepare(loaded, progress)
     with run.held("train") as lock:
         job = open_run(loaded, run, corpus, progress)
-        checkpoint = latest(run.checkpoints)
+        checkpoint = latest(checkpoints_of(run, loaded.recipe.checkpoint))
         if checkpoint is not None and step_of(checkpoint) >= loaded.recipe.training.steps:
             return TrainingOutcome(run, step_of(checkpoint), checkpoint, trained_now=False)
         first = step_of(checkpoint) if checkpoint else 0

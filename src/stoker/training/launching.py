@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from stoker.checkpoint import latest
+from stoker.checkpoint import Place, checkpoints_of, latest
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
@@ -22,7 +21,7 @@ from stoker.parallel.world import choose_device
 from stoker.planning import Machine, Plan, look_at_machine, make_plan, measure_machine, require_fits
 from stoker.plural import counted
 from stoker.progress import Progress, Task
-from stoker.recipe import Recipe
+from stoker.recipe import Checkpoint, Recipe
 from stoker.recipe.differences import require_compatible
 from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
 from stoker.record import Record
@@ -40,7 +39,7 @@ class TrainingOutcome:
 
     run: RunDirectory
     steps: int
-    checkpoint: Path
+    checkpoint: Place
     trained_now: bool
     """False when every step was already done."""
 
@@ -128,15 +127,16 @@ def _set_by_launcher(variable: str, default: str = "") -> int:
 
 def outcome_of(run: RunDirectory) -> TrainingOutcome:
     """How the run stands now that it has been trained."""
-    checkpoint = latest(run.checkpoints)
+    checkpoints = checkpoints_of(run, load_recipe(run.recipe).recipe.checkpoint)
+    checkpoint = latest(checkpoints)
     if checkpoint is None:
-        raise BadInput(f"{run.checkpoints} holds no complete checkpoint")
+        raise BadInput(f"{checkpoints} holds no complete checkpoint")
     return TrainingOutcome(run, step_of(checkpoint), checkpoint, trained_now=True)
 
 
-def step_of(checkpoint: Path) -> int:
+def step_of(checkpoint: Place) -> int:
     """The step that a checkpoint was saved after."""
-    return int(checkpoint.name.removeprefix("step-"))
+    return int(checkpoint.name.split("-")[1])
 
 
 @contextmanager
@@ -145,7 +145,8 @@ def stopping(run: RunDirectory) -> Iterator[None]:
     try:
         yield
     except Terminated:
-        saved = latest(run.checkpoints)
+        policy = load_recipe(run.recipe).recipe.checkpoint if run.recipe.is_file() else Checkpoint()
+        saved = latest(checkpoints_of(run, policy))
         how_far = "nothing was trained yet" if saved is None else f"saved after step {step_of(saved):,}"
         raise Terminated(f"asked to stop: {how_far}") from None
 
@@ -189,6 +190,10 @@ class _StepLine:
             scores = ", ".join(f"{score['source']} {score['loss']:.3f}" for score in message["scores"])
             if scores:
                 self._progress.say(f"step {message['step']}: held-out loss {scores}")
+            return
+        if message["kind"] == "slow_rank":
+            ranks = ", ".join(map(str, message["ranks"]))
+            self._progress.say(f"step {message['step']}: rank {ranks} is slower than the others, which wait for it")
             return
         now = time.monotonic()
         rate = message["tokens"] / max(now - self._before, 1e-9)

@@ -12,7 +12,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from stoker.checkpoint import Saver, load_newest
+from stoker.checkpoint import Saver, checkpoints_of, load_newest
 from stoker.checkpoint.agreement import from_first
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
@@ -96,15 +96,16 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
     model = build_model(recipe, corpus.vocabulary_size, world)
     optimizer = build_optimizer(model.held, recipe.training)
     position = Position(attempt=attempt)
+    checkpoints = checkpoints_of(run, recipe.checkpoint)
     copies = sorted(job.snapshots.glob("rank-*")) if job.snapshots is not None else []
-    found = load_newest(run.checkpoints, model.held, optimizer, copies)
+    found = load_newest(checkpoints, model.held, optimizer, copies)
     if found is not None:
         position = Position.from_progress(found[1], attempt)
     clock.marks.stand_at(position.step)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
     feed = Feed(corpus, recipe)
     saver = Saver(
-        run.checkpoints,
+        checkpoints,
         recipe.checkpoint,
         model.held,
         optimizer,

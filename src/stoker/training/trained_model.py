@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from stoker.checkpoint import latest, read_weights
+from stoker.checkpoint import Place, checkpoints_of, latest, read_weights
+from stoker.checkpoint.manifest import step_folders, step_of
 from stoker.data.corpus import Corpus
 from stoker.errors import BadInput
 from stoker.model import Decoder
@@ -25,7 +25,7 @@ class TrainedModel:
     corpus: Corpus
     model: Decoder
     step: int
-    checkpoint: Path
+    checkpoint: Place
 
 
 def load_trained_model(run: RunDirectory, step: int | None = None) -> TrainedModel:
@@ -35,9 +35,11 @@ def load_trained_model(run: RunDirectory, step: int | None = None) -> TrainedMod
     """
     run.require_run()
     recipe = load_recipe(run.recipe).recipe
-    checkpoint = run.checkpoints / f"step-{step:08d}" if step is not None else latest(run.checkpoints)
-    if checkpoint is None or not checkpoint.is_dir():
-        saved = sorted(int(path.name.removeprefix("step-")) for path in run.checkpoints.glob("step-*"))
+    checkpoints = checkpoints_of(run, recipe.checkpoint)
+    folders = {step_of(path): path for path in step_folders(checkpoints)}
+    checkpoint = folders.get(step) if step is not None else latest(checkpoints)
+    if checkpoint is None:
+        saved = sorted(number for number in folders if number is not None)
         raise BadInput(
             f"{run.path} has no complete checkpoint{f' of step {step}' if step is not None else ''}; "
             + (f"it has steps {', '.join(map(str, saved))}" if saved else "train it first: stoker train RECIPE")
@@ -47,4 +49,4 @@ def load_trained_model(run: RunDirectory, step: int | None = None) -> TrainedMod
         model = Decoder(recipe.model, corpus.vocabulary_size, recipe.training.sequence_length)
     model.to_empty(device="cpu")
     model.load_state_dict({name: tensor.float() for name, tensor in read_weights(checkpoint).items()})
-    return TrainedModel(recipe, corpus, model.eval(), int(checkpoint.name.removeprefix("step-")), checkpoint)
+    return TrainedModel(recipe, corpus, model.eval(), step_of(checkpoint) or 0, checkpoint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from stoker.checkpoint import Outcome, Saver, go_back_to, steps_saved
@@ -22,6 +22,7 @@ from stoker.training.position import Position
 from stoker.training.replicas import Replicas
 from stoker.training.rows import routing_rows, step_row
 from stoker.training.signals import StopRequest
+from stoker.training.slowness import Slowness, slow_ranks, time_ranks
 from stoker.training.step import StepResult, TrainingStep, bits_of
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,9 @@ class Trainer:
     stop: StopRequest
     clock: PhaseClock
     report: Callable[[dict[str, Any]], None]
+    slowness: Slowness = field(default_factory=Slowness)
+    slower: bool = False
+    """Whether steps have become slower on this rank."""
 
     def fit(self) -> None:
         """Run every step that is still to do. Raises `NonFinite` or `Terminated` when stopped short."""
@@ -63,6 +67,8 @@ class Trainer:
             last = step == self.recipe.training.steps
             if last or self._due(step, self.recipe.evaluation.every):
                 self._evaluate(step)
+            if result.slower:
+                self._find_slow_ranks(step)
             ends = last or result.stop_requested
             durable = ends or self._due(step, self.recipe.checkpoint.every)
             if self._replicas_differ(step, about_to_save=durable):
@@ -116,7 +122,14 @@ class Trainer:
         with_modules = self._due(step, self.recipe.telemetry.module_norms_every)
         try:
             failed = self.saver.non_finite is not None
-            return self.step(step, batches, with_modules=with_modules, stop=self.stop.asked, copy_failed=failed)
+            return self.step(
+                step,
+                batches,
+                with_modules=with_modules,
+                stop=self.stop.asked,
+                copy_failed=failed,
+                slower=self.slower,
+            )
         except NonFinite as error:  # the fp16 loss scale has nowhere left to fall
             self.record.append("event", self._event("non_finite", step=step, reason=str(error)))
             raise
@@ -194,6 +207,18 @@ class Trainer:
             self._decide([guard.leave_out(alarm)])
         return False
 
+    def _find_slow_ranks(self, step: int) -> None:
+        """Some rank says that steps take longer: time each rank alone, and name those that are slow."""
+        world = self.step.model.world
+        ratio = self.slowness.ratio
+        self.slowness.begin_anew()
+        if world.layout.world_size == 1:
+            return
+        seconds = time_ranks(world, self.clock)
+        if slow := slow_ranks(seconds):
+            self.record.append("event", self._event("slow_rank", step, ranks=slow, seconds=seconds, ratio=ratio))
+            self.report({"kind": "slow_rank", "step": step, "ranks": slow, "seconds": seconds})
+
     def _replicas_differ(self, step: int, *, about_to_save: bool) -> bool:
         """Whether replicas should hold the same bits and do not; the run has gone back then."""
         suspected = self.replicas.suspected_step == step
@@ -220,7 +245,7 @@ class Trainer:
     def _state_before(self, step: int) -> int | None:
         """The newest checkpoint's step before `step`; an earlier one's where the run went back to that before."""
         self._record_saves(self.saver.finish())
-        steps = steps_saved(self.run.checkpoints)
+        steps = steps_saved(self.saver.checkpoints)
         found = [saved for saved in steps if saved < step]
         fresh = [saved for saved in found if not self.step.guard.interventions.times_back_to(saved)]
         return max(fresh or found, default=None)
@@ -229,7 +254,7 @@ class Trainer:
         """Load the state after step `earlier`, drop what is newer, and note what was decided."""
         self._decide(decided)
         with self.clock.phase("checkpoint"):
-            progress = go_back_to(self.run.checkpoints, earlier, self.step.model.held, self.step.optimizer)
+            progress = go_back_to(self.saver.checkpoints, earlier, self.step.model.held, self.step.optimizer)
             self.saver.forget()
         self.position = Position.from_progress(progress, self.position.attempt)
         self.step.take_up(progress)
@@ -249,6 +274,7 @@ class Trainer:
 
     def _record_step(self, step: int, result: StepResult) -> None:
         seconds, world = self.clock.read_and_restart(), self.step.model.world
+        self.slower = self.slowness.note(seconds["total"] - seconds["evaluation"] - seconds["checkpoint"])
         row = step_row(self.recipe, self.feed, world, self.position, step, result, seconds)
         self.record.append("step", row)
         by_expert = self._due(step, self.recipe.telemetry.module_norms_every)
