@@ -40,7 +40,7 @@ def drawn(seed: int, mode: str) -> RunDescription:
     per_1000_node_days = 24 / mtbf_hours / nodes * 1000
     repair_hours = between(2, 24)
     broken = 24 / mtbf_hours * 0.6 * repair_hours / 24
-    spares = min(nodes, round(broken + random.uniform(0.5, 3) * broken**0.5))
+    spares = min(nodes, round(broken + random.uniform(2, 4) * broken**0.5))
     checkpoints: list[dict[str, Any]] = [_copies("store", between(300, 4000), between(1, 60), between(10, 240))]
     if random.random() < 0.5:
         checkpoints.insert(0, _copies("peer", between(20, 120), between(0.05, 1), between(2, 20)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from pathlib import Path
 
 import pytest
@@ -62,47 +61,6 @@ def test_restarts_are_repeated_until_one_succeeds() -> None:
 def test_goodput_and_losses_add_up_to_the_whole_time(mode: str, seed: int) -> None:
     outcome = goodput_of(process_of(drawn(seed, mode)))
     assert outcome.goodput + sum(outcome.losses.values()) == pytest.approx(1, abs=1e-9)
-
-
-def test_two_levels_of_copies_keep_what_a_step_by_step_walk_keeps() -> None:
-    """An oracle of its own: second by second, with a list of copies and no formula."""
-    kinds = [
-        {"name": "process", "per_day": 240.0, "loses": "process", "replaces_node": False},
-        {"name": "job", "per_day": 60.0, "loses": "job", "replaces_node": False},
-    ]
-    kinds = [{**kind, "detection_seconds": 0, "restart_seconds": 0} for kind in kinds]
-    near = {"where": "memory", "interval_seconds": 60, "stall_seconds": 2, "write_seconds": 20, "load_seconds": 0}
-    far = {"where": "store", "interval_seconds": 300, "stall_seconds": 10, "write_seconds": 100, "load_seconds": 0}
-    process = process_of(plain(failures={"kinds": kinds}, checkpoints=[near, far]))
-    assert goodput_of(process).goodput == pytest.approx(_walk(3_000_000), rel=0.01)
-
-
-def _walk(seconds: int) -> float:
-    dice = random.Random(1)
-    work = stalled = kept_near = kept_far = 0
-    writing: list[tuple[int, int, bool]] = []
-    for now in range(seconds):
-        for ready, position, far in [copy for copy in writing if copy[0] <= now]:
-            writing.remove((ready, position, far))
-            kept_near, kept_far = (kept_near, position) if far else (position, kept_far)
-        drawn_value = dice.random()
-        if drawn_value < 60 / 86400:
-            work = kept_near = kept_far
-            writing, stalled = [], 0
-        elif drawn_value < 300 / 86400:
-            work, stalled = max(kept_near, kept_far), 0
-            writing = [copy for copy in writing if copy[2]]
-        if stalled:
-            stalled -= 1
-            continue
-        work += 1
-        if work % 60 == 0:
-            stalled = 2
-            writing.append((now + 1 + 20, work, False))
-        if work % 300 == 0:
-            stalled += 10
-            writing.append((now + 1 + 100, work, True))
-    return work / seconds
 
 
 def test_youngs_and_dalys_intervals() -> None:

@@ -127,6 +127,7 @@ def _speeds(process: Process, uptime_share: float) -> _Speeds:
     noticed = 0.0
     if process.breaking:
         noticed = float(np.average(process.detection, weights=process.rates * process.replaced))
+        noticed += process.description.spares.swap_seconds  # of the nodes that are there, meanwhile
     if not process.per_step:
         return _Speeds(nodes, nodes.running_speed, nodes.waiting_after(noticed))
     leaving = float(process.rates[process.levels_of < 0].sum()) + process.slowing * uptime_share

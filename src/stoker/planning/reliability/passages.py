@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stoker.planning.reliability.process import Process
 
+_LEAST = 1e-300
 Log = Callable[[float], float]
 """Logarithm of a passage's Laplace transform."""
 
@@ -105,8 +106,9 @@ def _by_level(process: Process, rates: NDArray[np.float64]) -> NDArray[np.float6
                 succeeds = math.exp(-total * process.attempt(kind, own - 1))
                 ends += rate / total * succeeds
                 goes_on += rate / total * (1 - succeeds)
-        until_here = ends / max(1 - goes_on, 1e-300) if level < farthest else 1.0
-        result[level] = total * max(0.0, until_here - below)
+        until_here = ends / max(1 - goes_on, _LEAST) if level < farthest else 1.0
+        if any(process.levels_of[kind] + 1 == level for kind in np.flatnonzero(rates)):
+            result[level] = total * max(0.0, until_here - below)
         below = until_here
     return result
 
@@ -139,7 +141,7 @@ def _kept_by_last(stage: Stage, whole: Log) -> float:
     if survives < -700:
         return 0.0
     work = stage.interval * math.exp(-stage.rate * stage.late + survives) / -math.expm1(survives)
-    return min(1.0, stage.rate * work)
+    return stage.rate * work
 
 
 def _passage(stage: Stage, whole: Log) -> Log:
@@ -149,9 +151,8 @@ def _passage(stage: Stage, whole: Log) -> Log:
 
     def log(s: float) -> float:
         both = stage.rate + s
-        steady = math.exp(whole(both))
-        fresh = steady * math.exp(-both * stage.late)
-        after_restart = fresh / (1 - stage.rate / both * (1 - fresh))
-        return math.log(max(steady + stage.rate / both * (1 - steady) * after_restart, 1e-300))
+        inside = whole(both)
+        fresh = math.exp(inside - both * stage.late)
+        return math.log1p(max(math.expm1(inside) * s / (s + stage.rate * fresh), _LEAST - 1))
 
     return log

@@ -335,7 +335,8 @@ class _State:
         spent = np.zeros(len(which)) + seconds + before
         self.wall[which] += spent
         if self.process.breaking and cause != "restart":
-            self.broken[which] += self.random.poisson(self.process.breaking * self.speed(which) * spent)
+            there = 1 - np.maximum(self.broken[which] - self.process.spares, 0) / self.process.nodes
+            self.broken[which] += self.random.poisson(self.process.breaking * np.maximum(there, 0.0) * spent)
         if self._leaving and cause != "restart":
             self.away[which] += self.random.poisson(self._leaving * self.speed(which) * spent)
         self._mend(which, spent)
@@ -378,13 +379,16 @@ class _State:
             breaks = process.breaking * np.maximum(1 - short / process.nodes, 0.0) * (not process.per_step)
             total = nodes + groups + breaks
             seconds = self.random.exponential(size=len(waiting)) / total
+            if not self._by_work:  # a wait of hours may not lengthen the time that is looked at
+                seconds = np.minimum(seconds, np.maximum(self._wanted - self.wall[waiting], 0.0))
             self.wall[waiting] += seconds
             self.costs["waiting for a node"][waiting] += seconds
             drawn = self.random.random(len(waiting)) * total
             self.broken[waiting[drawn < nodes]] -= 1
             self.away[waiting[(drawn >= nodes) & (drawn < nodes + groups)]] -= 1
             self.broken[waiting[drawn >= nodes + groups]] += 1
-            waiting = waiting[self.speed(waiting) == 0]
+            over = (self.wall[waiting] >= self._wanted) & (not self._by_work)
+            waiting = waiting[(self.speed(waiting) == 0) & ~over]
 
     def outcome(self, share: float) -> Runs:
         """What became of all runs."""

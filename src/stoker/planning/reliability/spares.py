@@ -57,12 +57,12 @@ class BrokenNodes:
         broken = np.arange(len(self.probability))
         return float((self.probability * np.maximum(broken - spares, 0)).sum())
 
-    def waiting_after(self, detection: float) -> float:
-        """Share of time spent waiting, when it is noticed only after `detection` seconds that it has to be."""
+    def waiting_after(self, seconds: float) -> float:
+        """Share of time spent waiting, when so many seconds have passed before it is known that it has to be."""
         if self.entries == 0:
             return 0.0
         mean = self.waiting / self.entries
-        return self.waiting * math.exp(-detection / mean)
+        return self.waiting * math.exp(-seconds / mean)
 
 
 def broken_nodes(process: Process, breaking: float) -> BrokenNodes:

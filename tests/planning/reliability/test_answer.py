@@ -1,0 +1,116 @@
+"""The whole answer: the same every time, cost and days that follow from goodput, tables, and the verb itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stoker import cli
+from stoker.errors import BadInput
+from stoker.planning.reliability import SWEEPS, Answer, answer, read_run, words
+from stoker.planning.reliability.changes import best_spares, sweep, worths
+
+_RUNS = 20
+
+
+@pytest.fixture(scope="module")
+def found() -> Answer:
+    return answer(read_run(None, ["accelerators=16384", "ideal_days=20"]), _RUNS, 1)
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_seed_another(found: Answer) -> None:
+    again = answer(found.run, _RUNS, 1)
+    assert again.as_json() == found.as_json()
+    other = answer(found.run, _RUNS, 2)
+    assert found.simulated is not None
+    assert other.simulated is not None
+    assert other.simulated.goodput != found.simulated.goodput
+    assert other.point == found.point
+
+
+def test_days_and_cost_follow_from_goodput(found: Answer) -> None:
+    point = found.point
+    assert point.days == pytest.approx(20 / point.goodput.goodput)
+    assert point.cost == pytest.approx(point.days * 24 * (16384 + 16 * 8) * 2.0)
+    assert found.simulated is not None
+    low, middle, high = found.simulated.days.values()
+    assert low < middle < high
+    assert middle == pytest.approx(point.days, rel=0.02)
+
+
+def test_a_run_described_by_its_wall_time_lasts_that_long() -> None:
+    seen = answer(read_run(None, ["accelerators=4096", "wall_days=10"]), _RUNS, 0)
+    assert seen.point.days == 10
+    assert seen.simulated is not None
+    assert seen.simulated.days[0.5] == pytest.approx(10, rel=0.01)
+
+
+def test_a_faster_restart_is_worth_the_time_it_saves() -> None:
+    run = read_run(None, ["accelerators=16384", "ideal_days=20"])
+    (faster,) = [worth for worth in worths(run) if worth.change.startswith("restart faster")]
+    minute_of_each_failure = 60 / (3.09 * 3600)
+    assert faster.gain == pytest.approx(minute_of_each_failure, rel=0.25)
+    assert faster.saved > 0
+
+
+@pytest.mark.parametrize("what", SWEEPS)
+def test_a_sweep_has_the_run_itself_among_its_lines(what: str) -> None:
+    run = read_run(None, ["accelerators=8192"])
+    rows = sweep(run, what)
+    assert [row.value for row in rows] == sorted({row.value for row in rows})
+    assert sum(row.given for row in rows) == 1
+    assert len(rows) >= 5
+
+
+def test_goodput_falls_with_size_and_rises_with_spares() -> None:
+    run = read_run(None, ["accelerators=8192"])
+    by_size = [row.point.goodput.goodput for row in sweep(run, "accelerators")]
+    assert by_size == sorted(by_size, reverse=True)
+    by_spares = [row.point.goodput.goodput for row in sweep(run, "spares")]
+    assert by_spares == sorted(by_spares)
+
+
+def test_the_cheapest_number_of_spares_is_cheaper_than_its_neighbours() -> None:
+    run = read_run(None, ["accelerators=16384", "checkpoints.0.interval_seconds=300"])
+    count, best = best_spares(run)
+    for other in (count - 3, count + 3):
+        spares = run.spares.model_copy(update={"count": other})
+        assert best_spares(run)[1].cost_of_work == best.cost_of_work
+        assert answer(run.model_copy(update={"spares": spares}), 1, 0).point.cost_of_work > best.cost_of_work
+
+
+def test_a_run_that_fails_faster_than_it_restarts_is_said_to_get_nowhere() -> None:
+    hopeless = read_run(None, ["accelerators=1000000", "failures.per_1000_node_days=1000"])
+    seen = answer(hopeless, _RUNS, 0)
+    assert seen.simulated is None
+    assert "next to no headway" in words.verdict(seen)
+    assert "never" in words.summary(seen) or seen.point.days > 1e4
+
+
+def test_another_sweep_is_refused() -> None:
+    with pytest.raises(BadInput, match="expected one of interval, spares, restart, accelerators, got 'price'"):
+        answer(read_run(None), 1, 0, ["price"])
+
+
+def test_the_verb_prints_tables_and_a_verdict() -> None:
+    result = CliRunner().invoke(
+        cli.application, ["simulate", "accelerators=4096", "ideal_days=5", "--runs", "5", "--sweep", "interval"]
+    )
+    assert result.exit_code == 0, result.output
+    for part in ("goodput", "where the time goes", "seconds of training between checkpoints", "Of 100 paid hours"):
+        assert part in result.stdout
+
+
+def test_the_verb_gives_everything_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("name: small\naccelerators: 2048\nideal_days: 5\n", encoding="utf-8")
+    result = CliRunner().invoke(cli.application, ["simulate", str(path), "spares.count=3", "--runs", "5", "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["description"]["name"] == "small"
+    assert told["spare_nodes"] == 3
+    assert set(told["sweeps"]) == set(SWEEPS)
+    assert told["goodput"] + sum(told["losses"].values()) == pytest.approx(1)
