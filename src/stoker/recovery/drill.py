@@ -33,7 +33,11 @@ from stoker.run_directory import RunDirectory
 _COMMANDS = 5
 """How often the command is given for one run: some faults end it, and it goes on when it is given again."""
 _END_THE_COMMAND = ("sigterm", "kill_command")
-_SURVIVED_BY_ITSELF = ("kill", "error", "freeze", "hang", "spin", "slow", "corrupt_checkpoint", "network")
+_NOTICED_BY_RANKS = ("replayed", "replicas_differ", "silent_corruption", "save_failed", "slow_rank")
+_SURVIVED_BY_ITSELF = (
+    *("kill", "error", "freeze", "hang", "spin", "slow", "memory", "disk", "corrupt_checkpoint", "nan"),
+    *("network", "kill_supervisor"),
+)
 
 
 @dataclass(frozen=True)
@@ -225,16 +229,19 @@ def _judge(
     record = Record(run.record)
     events = record.events(SUPERVISOR)
     failures = [event for event in events if event["event"] in ("failure", "supervisor_died", "gave_up")]
+    noticed = [*failures, *(event for event in record.events() if event["event"] in _NOTICED_BY_RANKS)]
     injected = [(event["time"], event["detail"]["fault"]) for event in events if event["event"] == "fault"]
     steps = record.steps(["time"], all_attempts=True)
     times = steps["time"].to_list()
     detect, blamed = [], []
-    for failure in failures:
+    for failure in sorted(noticed, key=lambda event: event["time"]):
         before = [one for one in injected if one[0] <= failure["time"]]
         if before:
             moment, fault = max(before)
-            detect.append(failure["time"] - moment)
-            blamed.append((fault, tuple(failure["detail"].get("ranks", ()))))
+            if failure["event"] != "silent_corruption":  # by then it has been noticed, and is put down to a rank
+                detect.append(failure["time"] - moment)
+            if failure["event"] != "replicas_differ":
+                blamed.append((fault, tuple(failure["detail"].get("ranks", ()))))
     recover = []
     for failure in failures:
         after = [moment for moment in times if moment > failure["time"]]

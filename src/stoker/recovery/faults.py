@@ -86,7 +86,8 @@ class Fault:
         return phase == self.phase and completed == (self.step if phase in AFTER_STEP else self.step - 1)
 
     def __str__(self) -> str:
-        options = [f"phase={self.phase}"] if self.phase != KINDS[self.kind].phase else []
+        usual = KINDS[self.kind].phase if self.step else "loading"
+        options = [f"phase={self.phase.replace(' ', '_')}"] if self.phase != usual else []
         options += [f"{name}={value:g}" for name, value in self.options]
         return f"{self.kind}@{self.step}:{self.rank}" + (f":{','.join(options)}" if options else "")
 

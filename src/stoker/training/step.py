@@ -50,6 +50,8 @@ class StepResult:
     """pure_bf16 only: share of weights that the update was too small to move."""
     stop_requested: bool
     """Some rank was asked to stop."""
+    slower: bool
+    """Some rank says that steps have become slower."""
     copy_failed: bool
     """Some rank found that a copy of the state from an earlier step was not finite."""
     own_sums: bytes
@@ -90,13 +92,20 @@ class TrainingStep:
             model.release_gradients(lambda parameter: optimizer.step_one(parameter, groups[parameter]))
 
     def __call__(
-        self, step: int, batches: Sequence[MicroBatch], *, with_modules: bool, stop: bool, copy_failed: bool = False
+        self,
+        step: int,
+        batches: Sequence[MicroBatch],
+        *,
+        with_modules: bool,
+        stop: bool,
+        copy_failed: bool = False,
+        slower: bool = False,
     ) -> StepResult:
         """Train on this rank's part of the global batch of `step`.
 
         `with_modules` asks for gradient norms by module; `stop` says that this rank was asked to stop,
-        `copy_failed` that its copy of an earlier state was not finite. Collective: every rank calls it with the
-        same `step`.
+        `copy_failed` that its copy of an earlier state was not finite, `slower` that steps have become slower for
+        it. Collective: every rank calls it with the same `step`.
         """
         training, world = self.recipe.training, self.model.world
         batches = [batch.to(world.device) for batch in batches]
@@ -111,11 +120,13 @@ class TrainingStep:
         sums = self._accumulate_gradients(step, batches, tokens)
         own_sums = bits_of(sums.tolist())
         with self.clock.phase("communication"):
-            sums = world.sum(torch.cat([sums, sums.new_tensor([float(stop), float(copy_failed)])]))
+            sums = world.sum(
+                torch.cat([sums, sums.new_tensor([float(said) for said in (stop, copy_failed, slower)])])
+            )
             norms = self.model.gradients.norms()
         scale = self.loss_scale.scale if self.loss_scale else 1.0
         norm = self.model.gradients.total_norm(norms) / scale
-        losses, counts = sums[: len(self.source_names)], sums[len(self.source_names) : -2]
+        losses, counts = sums[: len(self.source_names)], sums[len(self.source_names) : -3]
         loss = float(losses.sum() / counts.sum()) if tokens else 0.0
         finite = math.isfinite(norm) and math.isfinite(loss)
         overflowed = self.loss_scale is not None and math.isfinite(loss) and not finite
@@ -146,8 +157,9 @@ class TrainingStep:
             finite=finite or overflowed,
             loss_scale=scale if self.loss_scale else None,
             dead_updates=dead_updates,
-            stop_requested=bool(sums[-2] > 0),
-            copy_failed=bool(sums[-1] > 0),
+            stop_requested=bool(sums[-3] > 0),
+            copy_failed=bool(sums[-2] > 0),
+            slower=bool(sums[-1] > 0),
             own_sums=own_sums,
             routing=routing,
         )
