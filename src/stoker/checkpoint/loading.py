@@ -37,6 +37,7 @@ from stoker.checkpoint.state import (
 from stoker.errors import BadInput, StokerError
 
 _THREADS = 4
+_JOB_BYTES = 4 * 2**20
 _SHOWN = 3
 
 
@@ -204,16 +205,30 @@ def _read(unread: Unread, pieces: Sequence[tuple[Piece, Tensor]], digested: set[
                 stored.setdefault((entry.name, entry.box), _Stored(manifest.piece(entry), entry.offset, source))
         found = by_tensor(list(stored.values()))
 
-        def read(job: tuple[Piece, Tensor]) -> tuple[str, Digest]:
-            piece, tensor = job
-            digest = _read_piece(piece, tensor, found.get(piece.name, []), piece.key in digested)
-            return piece.name, digest
+        def read(job: Sequence[tuple[Piece, Tensor]]) -> list[tuple[str, Digest]]:
+            return [
+                (piece.name, _read_piece(piece, tensor, found.get(piece.name, []), piece.key in digested))
+                for piece, tensor in job
+            ]
 
+        digests: dict[str, Digest] = {}
         with ThreadPoolExecutor(_THREADS) as pool:
-            digests: dict[str, Digest] = {}
-            for name, digest in pool.map(read, pieces):
+            for name, digest in (one for done in pool.map(read, _jobs(pieces)) for one in done):
                 digests[name] = digests.get(name, Digest()).plus(digest)
     return digests
+
+
+def _jobs(pieces: Sequence[tuple[Piece, Tensor]]) -> list[list[tuple[Piece, Tensor]]]:
+    """Pieces for one thread at a time: small ones together, in the order in which files hold them."""
+    jobs: list[list[tuple[Piece, Tensor]]] = [[]]
+    size = 0
+    for piece, tensor in sorted(pieces, key=lambda one: (-one[0].torch_dtype.itemsize, one[0].name, one[0].box)):
+        if size >= _JOB_BYTES:
+            jobs.append([])
+            size = 0
+        jobs[-1].append((piece, tensor))
+        size += piece.bytes
+    return jobs
 
 
 def _read_piece(piece: Piece, tensor: Tensor, stored: Sequence[Stored], digested: bool) -> Digest:

@@ -1,0 +1,251 @@
+"""How fast state is saved and loaded: against plain files of the same bytes, and beside torch's own checkpoints.
+
+    python benchmarks/checkpoint.py --mib 1024 --ranks 1 4 --folder /path/on/the/disk
+
+Every ratio is measured in one run on one folder. Plain files are one a rank, written from memory in order with an
+fsync, and read back in order, all ranks at once. Before anything is read the system is asked to drop it from
+memory. State is that of AdamW in fp32, divided over the ranks as dp_shard divides it. `stalled` is for how long
+training stands still for a save beside it: the time until the state may be changed, less what a step takes anyway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+
+from stoker.checkpoint import Saver, load, save
+from stoker.checkpoint.saving import whole_state
+from stoker.checkpoint.state import allocate_state
+from stoker.recipe import AdamW, Checkpoint
+from stoker.training.optimizer import AdamWOptimizer
+
+ROWS, COLUMNS = 4096, 1024
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Held:
+    name: str
+    tensor: Tensor
+    shape: tuple[int, ...]
+    box: tuple[tuple[int, int], ...]
+
+
+def make_state(mib: int, rank: int, ranks: int) -> tuple[list[Held], AdamWOptimizer]:
+    """Matrices of 16 MiB and vectors, whose weights and moments are `mib` MiB over all ranks."""
+    mesh = init_device_mesh("cpu", (ranks,)) if ranks > 1 else None
+    held = []
+    generator = torch.Generator().manual_seed(rank)
+    for number in range(max(1, mib // (3 * 16))):
+        for name, shape in ((f"blocks.{number}.matrix", (ROWS, COLUMNS)), (f"blocks.{number}.norm", (COLUMNS,))):
+            own = shape[0] // ranks
+            tensor: Tensor = torch.randn((own, *shape[1:]), generator=generator)
+            if mesh is not None:
+                tensor = DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False)
+            box = ((rank * own, (rank + 1) * own), *((0, size) for size in shape[1:]))
+            held.append(Held(name, nn.Parameter(tensor), shape, box))
+    groups = [{"params": [one.tensor for one in held], "lr": 0.0, "weight_decay": 0.0}]
+    optimizer = AdamWOptimizer(groups, AdamW(), fused=True)
+    allocate_state(optimizer)
+    for part in whole_state(held, optimizer).values():
+        part.tensor.add_(1.0)
+    return held, optimizer
+
+
+def forget(folder: Path) -> None:
+    """Ask the system to drop files from memory."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def timed(action: Callable[[], object], ranks: int) -> float:
+    """Seconds until all ranks are through."""
+    if ranks > 1:
+        dist.barrier()
+    begun = time.perf_counter()
+    action()
+    if ranks > 1:
+        dist.barrier()
+    return time.perf_counter() - begun
+
+
+def write_plain(path: Path, content: list[np.ndarray]) -> None:
+    with open(path, "wb") as stream:
+        for one in content:
+            stream.write(one.data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def read_plain(path: Path, content: list[np.ndarray]) -> None:
+    with open(path, "rb", buffering=0) as stream:
+        for one in content:
+            stream.readinto(one.data)
+
+
+def measure(rank: int, ranks: int, folder: Path, mib: int, step: float) -> dict[str, float]:
+    """Seconds of everything, medians of some rounds."""
+    held, optimizer = make_state(mib, rank, ranks)
+    whole = {name: _as_saved(name, held, optimizer) for name in whole_state(held, optimizer)}
+    saver = Saver(folder / "beside", Checkpoint(keep_last=1), held, optimizer)
+    rounds = []
+    for number in range(1, ROUNDS + 1):
+        found = _measure_plain(held, optimizer, folder, rank, ranks)
+        found |= _measure_stoker(held, optimizer, folder, number, rank, ranks)
+        found |= _measure_beside(saver, number, step, ranks)
+        found |= _measure_torch(whole, folder / f"torch-{number}", rank, ranks)
+        rounds.append(found)
+    saver.close()
+    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+
+
+def _measure_plain(
+    held: list[Held], optimizer: AdamWOptimizer, folder: Path, rank: int, ranks: int
+) -> dict[str, float]:
+    parts = whole_state(held, optimizer).values()
+    content = [part.tensor.reshape(-1).view(torch.uint8).numpy() for part in parts]
+    plain = folder / f"plain-{rank}"
+    written = timed(lambda: write_plain(plain, content), ranks)
+    _settled(folder, rank, ranks)
+    read = timed(lambda: read_plain(plain, content), ranks)
+    plain.unlink()
+    return {"plain write": written, "plain read": read}
+
+
+def _measure_stoker(
+    held: list[Held], optimizer: AdamWOptimizer, folder: Path, number: int, rank: int, ranks: int
+) -> dict[str, float]:
+    saved: list[Path] = []
+    policy = Checkpoint(keep_last=1)
+    written = timed(lambda: saved.append(save(folder / "stoker", number, held, optimizer, {}, policy)), ranks)
+    _settled(folder, rank, ranks)
+    return {"save": written, "load": timed(lambda: load(saved[0], held, optimizer), ranks)}
+
+
+def _measure_beside(saver: Saver, number: int, step: float, ranks: int) -> dict[str, float]:
+    stalled: list[float] = []
+    seconds = timed(lambda: stalled.append(beside(saver, number, step)), ranks)
+    return {"stalled": stalled[0], "beside": seconds}
+
+
+def beside(saver: Saver, number: int, step: float) -> float:
+    """A save beside a step that computes nothing; the seconds for which the step has to wait."""
+    begun = time.perf_counter()
+    saver.stage(number, {})
+    stalled = time.perf_counter() - begun
+    time.sleep(step)
+    stalled += saver.settle()
+    (outcome,) = saver.finish()
+    if outcome.error is not None:
+        raise outcome.error
+    return stalled
+
+
+def _as_saved(name: str, held: list[Held], optimizer: AdamWOptimizer) -> Tensor:
+    by_name = {one.name: one.tensor for one in held}
+    if name.startswith("model."):
+        return by_name[name.removeprefix("model.")].detach()
+    parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
+    found: Tensor = optimizer.state[by_name[parameter]][key]
+    return found
+
+
+def _measure_torch(whole: dict[str, Tensor], target: Path, rank: int, ranks: int) -> dict[str, float]:
+    found = {"torch save": timed(lambda: dcp.save(whole, checkpoint_id=target), ranks)}
+    _settled(target, rank, ranks)
+    found["torch load"] = timed(lambda: dcp.load(whole, checkpoint_id=target), ranks)
+    _removed(target, rank, ranks)
+    begun = time.perf_counter()
+    future: Any = dcp.async_save(whole, checkpoint_id=target)
+    found["torch stalled"] = time.perf_counter() - begun
+    future.result()
+    found["torch beside"] = time.perf_counter() - begun
+    _removed(target, rank, ranks)
+    return found
+
+
+def _removed(target: Path, rank: int, ranks: int) -> None:
+    if ranks > 1:
+        dist.barrier()
+    if rank == 0:
+        shutil.rmtree(target)
+    if ranks > 1:
+        dist.barrier()
+
+
+def _settled(folder: Path, rank: int, ranks: int) -> None:
+    if rank == 0:
+        forget(folder)
+    if ranks > 1:
+        dist.barrier()
+
+
+def rank_main(rank: int, ranks: int, folder: Path, mib: int, step: float, results: Any) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), ranks)
+    dist.init_process_group("cpu:gloo", store=store, rank=rank, world_size=ranks)
+    found = measure(rank, ranks, folder, mib, step)
+    if rank == 0:
+        results.put(found)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=1024, help="of weights and moments, over all ranks")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 4])
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to be measured"
+    )
+    parser.add_argument("--step", type=float, default=1.0, help="seconds of a step")
+    options = parser.parse_args()
+    context = get_context("fork")
+    for ranks in options.ranks:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            results = context.Queue()
+            arguments = (ranks, Path(folder), options.mib, options.step, results)
+            processes = [context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(ranks)]
+            for process in processes:
+                process.start()
+            seconds = results.get(timeout=1800)
+            for process in processes:
+                process.join()
+        show(ranks, options.mib, options.step, seconds)
+
+
+def show(ranks: int, mib: int, step: float, seconds: dict[str, float]) -> None:
+    print(f"\n{mib} MiB, {ranks} ranks, medians of {ROUNDS}; load of the machine {os.getloadavg()[0]:.1f}")
+    for name, value in seconds.items():
+        print(f"  {name:14} {value:8.3f} s  {mib / 1024 / value:6.2f} GiB/s")
+    for name, plain in (("save", "plain write"), ("beside", "plain write"), ("torch save", "plain write")):
+        print(f"  {name} at {seconds[plain] / seconds[name]:.0%} of the {plain}")
+    for name in ("load", "torch load"):
+        print(f"  {name} at {seconds['plain read'] / seconds[name]:.0%} of the plain read")
+    for name in ("stalled", "torch stalled"):
+        print(f"  {name} {seconds[name] / step:.2%} of a step of {step} s")
+
+
+if __name__ == "__main__":
+    main()
