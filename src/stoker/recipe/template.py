@@ -85,6 +85,7 @@ def template(name: str, derivation: Derivation, sources: Sequence[_SourceGuess])
     lines += ["", "training:", *_training_lines(derivation)]
     lines += ["", "checkpoint:", _line("every", derivation.checkpoint_every, 1)]
     lines += _defaults(Recipe.model_fields["checkpoint"].annotation, {"every"}, 1)
+    lines += ["", "recovery:", *_defaults(Recipe.model_fields["recovery"].annotation, set(), 1)]
     lines += ["", "evaluation:", _line("every", derivation.evaluation_every, 1)]
     lines += _defaults(Recipe.model_fields["evaluation"].annotation, {"every"}, 1)
     lines += ["", "telemetry:", *_defaults(Recipe.model_fields["telemetry"].annotation, set(), 1)]

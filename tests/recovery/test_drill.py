@@ -1,0 +1,172 @@
+"""Whole runs through the real command line: whatever happens to them, they end in the same place, by themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from stoker.record import SUPERVISOR, Record, samples_seen
+from stoker.run_directory import RunDirectory
+from tests.end_to_end.small_job import command, environment, stoker, write_job
+from tests.verification.this_commit import commit_number
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = write_job(tmp_path_factory.mktemp("job"), recovery__compare_every=2)
+    assert stoker("prepare", path).returncode == 0
+    return path
+
+
+def drill(recipe: Path, folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    result = stoker("drill", recipe, *arguments, "--json", "--folder", folder, timeout=280)
+    assert result.stdout, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)["drills"]
+    assert all(one["survived"] for one in found), json.dumps(found, indent=1)
+    assert result.returncode == 0
+    return found
+
+
+def events(run: Path, rank: int = SUPERVISOR) -> list[dict[str, Any]]:
+    return Record(run / "record").events(rank)
+
+
+def test_a_run_survives_what_happens_to_its_processes(recipe: Path, tmp_path: Path) -> None:
+    """Killed, failing, frozen and hanging ranks, in one run after the other; each is named."""
+    faults = ["kill@6:1", "error@5:0", "freeze@7:1", "hang@7:0"]
+    given = [word for fault in faults for word in ("--fault", fault)]
+    found = drill(recipe, tmp_path, "layout.dp_replicate=2", "recovery.copy_every=1", *given)
+    for fault, one in zip(faults, found, strict=True):
+        assert one["blamed"] == [[fault, [int(fault[-1])]]]
+        assert one["commands"] == 1
+        assert one["restarts"] == 1
+    (failure,) = [event for event in events(tmp_path / "drill-004") if event["event"] == "failure"]
+    evidence = failure["detail"]
+    assert "injection.py" in evidence["call_site"]
+    assert evidence["arrived"] == [1]
+    assert evidence["missing"] == [0]
+    assert set(evidence["stacks"]) == {"0", "1"}
+    assert found[0]["detect_seconds"][0] < found[2]["detect_seconds"][0]
+
+
+def test_a_run_survives_what_happens_to_its_state_and_surroundings(recipe: Path, tmp_path: Path) -> None:
+    faults = ["corrupt_checkpoint@7:0", "disk@6:0", "memory@7:1", "network@7:1", "nan@5:1"]
+    faults += ["flip_weight@7:1", "flip_gradient@6:0"]
+    given = [word for fault in faults for word in ("--fault", fault)]
+    found = drill(recipe, tmp_path, "layout.dp_replicate=2", *given)
+    assert all(one["came"] == 1 and one["commands"] == 1 for one in found)
+    for number, rank in ((6, 1), (7, 0)):
+        (named,) = [e for e in events(tmp_path / f"drill-{number:03d}", 0) if e["event"] == "silent_corruption"]
+        assert named["detail"]["ranks"] == [rank]
+
+
+def test_a_run_survives_the_loss_of_its_supervisor_and_goes_on_after_that_of_its_command(
+    recipe: Path, tmp_path: Path
+) -> None:
+    given = ["--fault", "kill_supervisor@6:0", "--fault", "kill_command@6:0", "--fault", "sigterm@6:0"]
+    found = drill(recipe, tmp_path, "layout.dp_replicate=2", *given)
+    assert [one["commands"] for one in found] == [1, 2, 2]
+
+
+@pytest.mark.parametrize("layout", ["dp_replicate=2", "dp_shard=2", "tp=2", "pp=2", "cp=2"])
+def test_drawn_kills_of_any_rank_at_any_instant(recipe: Path, tmp_path: Path, layout: str) -> None:
+    """Four kills of every layout, drawn anew by every commit; `make drill` makes 300."""
+    seed = str(commit_number() % 10**6)
+    copies = "recovery.copy_every=1" if layout != "tp=2" else "recovery.copy_every=0"
+    given = [copies, "recovery.same_failure=9", "--draw=4", "--per-run=4", "--seed", seed]
+    (one,) = drill(recipe, tmp_path, f"layout.{layout}", *given)
+    assert one["came"] >= 1
+
+
+def test_one_process_is_watched_over_too(recipe: Path, tmp_path: Path) -> None:
+    (one,) = drill(recipe, tmp_path, "--fault", "kill@6:0+freeze@9:0")
+    assert one["restarts"] == 2
+
+
+def test_the_same_failure_again_and_again_is_a_finding_and_no_loop(recipe: Path, tmp_path: Path) -> None:
+    faults = "+".join(f"error@7:1:attempt={attempt}" for attempt in range(1, 6))
+    given = ["layout.dp_replicate=2", "--fault", faults, "--json", "--folder", str(tmp_path)]
+    result = stoker("drill", recipe, *given)
+    assert result.returncode == 1
+    (one,) = json.loads(result.stdout)["drills"]
+    assert not one["finished"]
+    assert "The run gave up: it failed in the same way 3 times after step 6" in one["said"]
+    assert [event["event"] for event in events(tmp_path / "drill-001") if event["event"] != "fault"] == [
+        "failure",
+        "failure",
+        "gave_up",
+    ]
+
+
+def test_a_kill_of_everything_goes_on_from_memory_when_the_command_is_given_again(
+    recipe: Path, tmp_path: Path
+) -> None:
+    """No checkpoint was written: what the next command goes on from are the copies that the killed one left."""
+    run = RunDirectory(tmp_path / "run")
+    arguments = ["layout.dp_replicate=2", "recovery.copy_every=1", "checkpoint.every=1000", f"run={run.path}"]
+    long = [*arguments, "training.steps=2000", "training.schedule.name=constant", "evaluation.every=0"]
+    process = subprocess.Popen(
+        command("train", recipe, *long), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not run.record.exists() or Record(run.record).steps().height < 5:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        ranks = psutil.Process(process.pid).children(recursive=True)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not psutil.wait_procs(ranks, timeout=20)[1]
+    finally:
+        process.kill()
+    assert not list(run.checkpoints.glob("step-*"))
+    done = Record(run.record).steps().height
+    result = stoker(
+        "train",
+        recipe,
+        *arguments,
+        f"training.steps={done + 3}",
+        "training.schedule.name=constant",
+        "evaluation.every=0",
+    )
+    assert result.returncode == 0, result.stderr
+    resumed = [event for event in Record(run.record).events() if event["event"] == "resumed"]
+    assert resumed[0]["step"] >= done - 2
+    assert samples_seen(Record(run.record)).exact
+
+
+def test_two_supervisors_of_one_run_are_refused(recipe: Path, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with run.held("train"):
+        result = stoker("train", recipe, f"run={run.path}")
+    assert result.returncode == 2
+    assert f"process {os.getpid()}" in result.stderr
+
+
+def test_what_cannot_be_is_refused_before_anything_runs(recipe: Path, tmp_path: Path) -> None:
+    for fault, said in [("explode@3", "there is no fault 'explode'"), ("kill@99", "the run has 12 steps")]:
+        result = stoker("drill", recipe, "--fault", fault, "--folder", tmp_path)
+        assert result.returncode == 2
+        assert said in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_kind_of_fault_is_listed_for_people_and_machines() -> None:
+    result = stoker("drill", "--list", "--json")
+    kinds = json.loads(result.stdout)
+    assert {"kill", "freeze", "slow", "memory", "disk", "corrupt_checkpoint", "flip_gradient", "sigterm"} <= set(
+        kinds
+    )
+    listed = stoker("drill", "--list").stdout
+    assert all(f"\n{kind} " in listed for kind in kinds)
