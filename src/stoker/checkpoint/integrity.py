@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import overload
 
 import numpy as np
+import torch
 
 from stoker.checkpoint.agreement import Group, from_everyone, from_first, rank_and_ranks
 from stoker.checkpoint.digest import Digest, digest_of_bytes
@@ -18,7 +19,6 @@ from stoker.checkpoint.place import Place, opened
 from stoker.durable_files import PARTIAL_MARK
 
 _log = logging.getLogger(__name__)
-_THREADS = 4
 _AT_ONCE = 8 * 2**20
 """Bytes read at a time; a multiple of every element's size."""
 
@@ -75,6 +75,11 @@ def find_damage(
     return None
 
 
+def threads() -> int:
+    """How many threads read at once: as many as this rank has processors, for one always waits for the disk."""
+    return max(2, min(4, torch.get_num_threads()))
+
+
 def looks_complete(folder: Place, manifest: Manifest) -> bool:
     """Whether every file of a committed checkpoint is there, of its size."""
     try:
@@ -125,7 +130,7 @@ def _check_contents(folder: Place, files: list[str], manifest: Manifest, memo: t
     signature = tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)
     if files and _verified.get(memo) == signature:
         return
-    with ThreadPoolExecutor(_THREADS) as pool:  # reading and digesting release the interpreter
+    with ThreadPoolExecutor(threads()) as pool:  # reading and digesting release the interpreter
         jobs = [(folder / name, [entry], manifest) for name in files for entry in manifest.files[name].pieces]
         list(pool.map(lambda job: _check_pieces(*job), jobs))
     _verified[memo] = signature

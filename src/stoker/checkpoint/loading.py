@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from stoker.checkpoint.agreement import from_everyone, from_first, rank_and_ranks, summed, together
 from stoker.checkpoint.comparison import require_same
 from stoker.checkpoint.digest import Digest, bytes_of, digest_of, digest_of_bytes
-from stoker.checkpoint.integrity import damaged_files, find_damage, report
+from stoker.checkpoint.integrity import damaged_files, find_damage, report, threads
 from stoker.checkpoint.manifest import Damaged, Manifest, read_manifest, step_folders, step_of
 from stoker.checkpoint.parts import Piece, first_holders, pieces_of
 from stoker.checkpoint.place import Place, opened
@@ -36,7 +36,6 @@ from stoker.checkpoint.state import (
 )
 from stoker.errors import BadInput, StokerError
 
-_THREADS = 4
 _JOB_BYTES = 4 * 2**20
 _SHOWN = 3
 
@@ -212,7 +211,7 @@ def _read(unread: Unread, pieces: Sequence[tuple[Piece, Tensor]], digested: set[
             ]
 
         digests: dict[str, Digest] = {}
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(threads()) as pool:
             for name, digest in (one for done in pool.map(read, _jobs(pieces)) for one in done):
                 digests[name] = digests.get(name, Digest()).plus(digest)
     return digests

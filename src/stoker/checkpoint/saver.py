@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stoker.checkpoint.agreement import from_everyone, from_first, new_group, rank_and_ranks, together
+from stoker.checkpoint.background import Background
 from stoker.checkpoint.digest import Digest
 from stoker.checkpoint.manifest import describe
 from stoker.checkpoint.parts import Piece, pieces_of
@@ -167,8 +168,7 @@ class Saver:
         self._slots: list[Slot] = []
         self._plan: Plan | None = None
         self._current: _Capture | None = None
-        self._copying: threading.Thread | None = None
-        self._writing: threading.Thread | None = None
+        self._copying, self._writing = Background("copies-state"), Background("writes-checkpoint")
         self._written_from: Slot | None = None
         self._outcomes: deque[Outcome] = deque()
         self._saves = self._saves_ended = self._saves_ended_everywhere = 0
@@ -192,9 +192,9 @@ class Saver:
             return
         begun = time.perf_counter()
         if durable:
-            self._wait(self._writing)
+            self._writing.wait()
             self._written_from, self._saves_ended_everywhere = None, self._saves
-        self._wait(self._copying)
+        self._copying.wait()
         allocate_state(self._optimizer)
         state = whole_state(self._held, self._optimizer)
         tensors = dict(pieces_of(state))
@@ -205,11 +205,11 @@ class Saver:
         capture = _Capture(step, copy.deepcopy(progress), slot, ordered, begun)
         self._current = capture
         ready = None if self._stream is None else torch.cuda.current_stream(self._device).record_event()
-        self._copying = _started(lambda: self._copy(capture, ready), "copies-state")
+        self._copying.begin(lambda: self._copy(capture, ready))
         if durable:
             self._saves += 1
             self._written_from = slot
-            self._writing = _started(lambda: self._write(capture), "writes-checkpoint")
+            self._writing.begin(lambda: self._write(capture))
         capture.stalled += time.perf_counter() - begun
 
     def settle(self) -> float:
@@ -241,20 +241,19 @@ class Saver:
     def finish(self) -> list[Outcome]:
         """Wait for what is under way; returns as `poll`. Collective in effect: ranks finish a save together."""
         self.settle()
-        self._wait(self._copying)
-        self._wait(self._writing)
+        self._copying.wait()
+        self._writing.wait()
         return self.poll()
 
     def close(self) -> None:
-        """Wait for what is under way, and let go of the memory. Snapshots stay where they are."""
-        self.finish()
+        """Wait for what is under way, and let go of the memory. Snapshots stay where they are, and so does what
+        `poll` has to tell."""
+        self.settle()
+        self._copying.close()
+        self._writing.close()
         for slot in self._slots:
             slot.close()
         self._slots.clear()
-
-    def _wait(self, thread: threading.Thread | None) -> None:
-        if thread is not None:
-            thread.join()
 
     def _free_slot(self, pieces: list[Piece]) -> Slot:
         """The slot that is overwritten next: not the one being written from, and of two the older."""
@@ -334,13 +333,6 @@ class Saver:
         self._saves_ended += 1
         seconds = time.perf_counter() - capture.begun
         self._outcomes.append(Outcome(capture.step, seconds, capture.stalled, written, path, error))
-
-
-def _started(job: Callable[[], None], name: str) -> threading.Thread:
-    """A thread that does `job`; it ends with the process if that ends before."""
-    thread = threading.Thread(target=job, name=name, daemon=True)
-    thread.start()
-    return thread
 
 
 def _device_of(held: Sequence[HeldTensor]) -> torch.device:

@@ -127,7 +127,10 @@ class Slot:
 
 def _mapped(size: int, file: Path | None) -> mmap.mmap:
     if file is None:
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        # Not populated: while the system does that, nothing else in this process can have memory.
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        return memory
     with explained_disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         _note_of(file).unlink(missing_ok=True)
@@ -135,7 +138,7 @@ def _mapped(size: int, file: Path | None) -> mmap.mmap:
         try:
             os.ftruncate(descriptor, size)
             os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a signal later
-            return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED)
         finally:
             os.close(descriptor)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,8 +69,9 @@ def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, progress: 
     recipe = loaded.recipe
     text = dump_recipe(recipe)
     existing = require_trainable(loaded, run)
-    for folder in (run.path, run.checkpoints):
-        remove_partials(folder)
+    for folder in (run.path, checkpoints_of(run, recipe.checkpoint)):
+        if isinstance(folder, Path):
+            remove_partials(folder)
     if not run.plan.is_file() or existing is None or dump_recipe(existing) != text:
         progress.say("plan: predicting memory and time on this machine")
         plan = plan_for(loaded, corpus)
