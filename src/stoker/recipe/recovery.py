@@ -60,3 +60,9 @@ class Recovery(Section):
     on_sigterm: AfterTermination = "stop"
     """`stop` ends with exit code 143 once the state is saved; `requeue` with 75, which asks the scheduler for
     another turn."""
+    ranks_per_node: int | None = Field(default=None, ge=1)
+    """Ranks on each node of a run over several; by default a node's CUDA devices, on processors the ranks divided
+    by the nodes."""
+    node_wait_seconds: float = Field(default=10.0, ge=0)
+    """How long a run that has lost a node, and has no other to take its place, waits for one before it goes on with
+    fewer data-parallel ranks."""

@@ -43,6 +43,10 @@ class Attempt:
         self.job = job
         self.faults_done: set[str] = set()
         self.first_step = self.last_step = 0
+        self.furthest_step = 0
+        """The last that any rank completed, as far as was seen."""
+        self.interrupted = False
+        """Whether the ranks were asked to save and end, to be started otherwise."""
         self._crews = crews
         self._faults = faults
         self._silence = silence
@@ -54,14 +58,22 @@ class Attempt:
         self._stopping = False
 
     def run(self, interrupted: Callable[[], bool] = lambda: False) -> Failure | None:
-        """None when every rank has done the last step, or when `interrupted` says that these ranks shall end."""
+        """None when every rank has done the last step.
+
+        `interrupted` is asked all the time whether these ranks shall save and end, as they do after SIGTERM.
+        """
         crews = [crew for crew, _ in self._crews]
         try:
             meeting = crews[0].open_meeting()
+            if crews[0].is_lost:
+                return lost_node(crews[0].node, tuple(self._crews[0][1]))
             for crew, ranks in self._crews:
                 crew.start(self.job, ranks, meeting, self._faults)
             self._silence.begin(self.job.recipe.layout.world_size, time.monotonic())
-            return self._watch(crews, interrupted)
+            failure = self._watch(crews, interrupted)
+            if failure is not None:
+                self._look(crews)  # how far the others have come
+            return failure
         finally:
             for crew in crews:
                 crew.end()
@@ -81,10 +93,11 @@ class Attempt:
                 return first_failure(sights, self._killed_before)
             if self._stop.asked:
                 self._pass_on_stop(crews)
-            if interrupted():
-                return None
+            if interrupted() and not self.interrupted and self.last_step > self.first_step:
+                self.interrupted = True
+                self._signal(crews)
             if any(sight.failure or sight.exit_code for sight in sights.values()):
-                settle = settle or now + (_SAVING_SECONDS if self._stop.asked else _SETTLE_SECONDS)
+                settle = settle or now + (_SAVING_SECONDS if self._stopping else _SETTLE_SECONDS)
                 if killed_rank(sights) is not None or now > settle:
                     return first_failure(self._look(crews), self._killed_before)
             elif (found := self._find_hang(crews, sights, now)) is not None:
@@ -101,6 +114,7 @@ class Attempt:
         if marks and len(stood_at) == len(marks):
             self.first_step = min(stood_at)
             self.last_step = max(self.first_step, min(mark.step for mark in marks))
+            self.furthest_step = max(mark.step for mark in marks)
         return sights
 
     def _hear(self, message: Message) -> None:
@@ -115,6 +129,9 @@ class Attempt:
     def _pass_on_stop(self, crews: list[Crew]) -> None:
         if not self._heard and self.last_step == self.first_step:
             raise Terminated("asked to stop while the ranks were starting")
+        self._signal(crews)
+
+    def _signal(self, crews: list[Crew]) -> None:
         if not self._stopping:
             self._stopping = True
             for crew in crews:

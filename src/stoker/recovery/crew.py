@@ -6,7 +6,7 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any, Protocol
@@ -73,10 +73,12 @@ class LocalCrew:
 
     is_lost = False
 
-    def __init__(self, node: str, host: str) -> None:
+    def __init__(self, node: str, host: str, arranged: Callable[[Job], Job] = lambda job: job) -> None:
+        """`arranged` puts into a job what is this node's own."""
         self.node = node
         self.ranks: tuple[int, ...] = ()
         self._host = host
+        self._arranged = arranged
         self._meeting: socket.socket | None = None
         self._processes: list[RankProcess] = []
         self._board: Board | None = None
@@ -92,7 +94,7 @@ class LocalCrew:
         """Fork them."""
         self.ranks, self._answers = tuple(ranks), {}
         self._board = Board(len(ranks))
-        self._processes = start_ranks(job, self.ranks, self._board, meeting, self._meeting, faults)
+        self._processes = start_ranks(self._arranged(job), self.ranks, self._board, meeting, self._meeting, faults)
         if self._meeting is not None:
             self._meeting.close()
             self._meeting = None

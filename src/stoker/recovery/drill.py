@@ -27,7 +27,8 @@ from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.recovery.faults import KINDS, Fault, parse_fault, require_possible
-from stoker.recovery.supervised import standby, train
+from stoker.recovery.standby import standby
+from stoker.recovery.supervised import train
 from stoker.run_directory import RunDirectory
 
 _COMMANDS = 5

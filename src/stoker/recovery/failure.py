@@ -10,7 +10,7 @@ from typing import Any
 from stoker.errors import EXIT_BAD_INPUT, NonFinite, OutOfMemory, StokerError, Terminated
 from stoker.recovery.blame import RankView, arrived, find_culprits
 from stoker.recovery.crew import Sight
-from stoker.recovery.processes import Message
+from stoker.recovery.processes import Message, as_error
 from stoker.training.out_of_memory import oom_kills
 
 _SAVED = "Nothing saved is lost: the same command goes on from the newest checkpoint."
@@ -111,10 +111,7 @@ def _as_killed(rank: int, number: int, killed_before: int) -> Failure:
 
 
 def _as_said(failure: Message) -> Failure:
-    error = failure["error"](failure["message"])
-    error.exit_code = failure["exit_code"]
-    if isinstance(error, OutOfMemory):
-        error.held_bytes = failure["held_bytes"]
+    error = as_error(failure)
     kinds: dict[type[StokerError], str] = {
         OutOfMemory: "out_of_memory",
         NonFinite: "non_finite",

@@ -51,6 +51,11 @@ KINDS: dict[str, Kind] = {
     "network": Kind("all connections of the rank to others break off"),
     "sigterm": Kind("the command gets SIGTERM, as from a scheduler that wants the machine back"),
     "kill_command": Kind("the command itself is killed (SIGKILL), and given once more"),
+    "drop_node": Kind(
+        "the rank's whole node goes dark: its processes and what is in its memory; its command is given again "
+        "`back` seconds later, never when that is 0",
+        options={"back": 0.0},
+    ),
     "kill_supervisor": Kind("the process that watches over the ranks is killed (SIGKILL)"),
 }
 AFTER_STEP = ("evaluation", "checkpoint")

@@ -45,14 +45,15 @@ def identity_of(run: RunDirectory) -> str:
 
 
 @contextmanager
-def copies_of(run: RunDirectory, node: str, wanted: bool) -> Iterator[Path | None]:
+def copies_of(run: RunDirectory, node: str, wanted: bool, identity: str | None = None) -> Iterator[Path | None]:
     """The folder for this node's copies of the run's state; None when none are `wanted`.
 
-    Removed when the block ends in any way but the end of the process: what it held is saved by then, or useless.
+    `identity` is the run's; None: the caller holds the run's folder, and looks for itself. Removed when the block
+    ends in any way but the end of the process: what it held is saved by then, or useless.
     """
     root = memory_root()
     remove_strays(root)
-    folder = root / f"{_PREFIX}{identity_of(run)}"
+    folder = root / f"{_PREFIX}{identity or identity_of(run)}"
     if not wanted:
         shutil.rmtree(folder / node, ignore_errors=True)
         yield None

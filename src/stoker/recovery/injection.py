@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -28,7 +30,15 @@ _UNSIGNED = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 class Injection:
     """Waits for this rank's faults to come due, tells the supervisor of each, and does it. Each comes once."""
 
-    def __init__(self, faults: Sequence[Fault], attempt: int, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        faults: Sequence[Fault],
+        attempt: int,
+        tell: Callable[[dict[str, Any]], None],
+        memory: Path | None = None,
+    ) -> None:
+        """`memory` is where this rank's node keeps copies of the state."""
+        self._memory = memory
         self._faults = list(faults)
         self._attempt = attempt
         self._tell = tell
@@ -89,6 +99,9 @@ class Injection:
             case "kill_command":
                 time.sleep(0.5)  # until the command has recorded that this fault is done
                 os.kill(_parent_of(os.getppid()), signal.SIGKILL)
+            case "drop_node":
+                time.sleep(0.5)  # until the command that leads has recorded that this fault is done
+                _drop_node(self._memory)
             case "kill_supervisor":
                 time.sleep(0.5)  # until it has passed on that this fault is done
                 os.kill(os.getppid(), signal.SIGKILL)
@@ -171,6 +184,21 @@ def _break_connections() -> None:
                         libc.shutdown(number, socket.SHUT_RDWR)
         except OSError:  # closed in the meantime
             continue
+
+
+def _drop_node(memory: Path | None) -> None:
+    """Leave nothing of this node: the processes around this one, what they keep in memory, the command, itself."""
+    supervisor = os.getppid()
+    command = _parent_of(supervisor)
+    os.kill(supervisor, signal.SIGSTOP)  # or it would see its ranks die, and tell
+    for process in psutil.Process(supervisor).children(recursive=True):
+        if process.pid != os.getpid():
+            process.kill()
+    if memory is not None:
+        shutil.rmtree(memory, ignore_errors=True)
+    os.kill(command, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _parent_of(process: int) -> int:

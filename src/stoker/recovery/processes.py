@@ -131,7 +131,7 @@ def _rank_main(
     timeout = datetime.timedelta(seconds=job.recipe.training.timeout_seconds)
     marks, injection = (
         board.marks(here.place),
-        Injection([f for f in faults if f.rank == rank], job.attempt, talk.send),
+        Injection([f for f in faults if f.rank == rank], job.attempt, talk.send, job.snapshots),
     )
     if faults:
         marks.heard = injection.heard
@@ -224,3 +224,12 @@ def as_failure(error: BaseException, rank: int, run: RunDirectory) -> Message:
         "message": message,
         "held_bytes": getattr(error, "held_bytes", 0),
     }
+
+
+def as_error(failure: Message) -> StokerError:
+    """What `as_failure` has told, as it was."""
+    error: StokerError = failure["error"](failure["message"])
+    error.exit_code = failure["exit_code"]
+    if isinstance(error, OutOfMemory):
+        error.held_bytes = failure["held_bytes"]
+    return error

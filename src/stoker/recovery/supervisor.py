@@ -3,28 +3,70 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from stoker.errors import StokerError, Terminated
 from stoker.recovery.attempt import Attempt, Tell
-from stoker.recovery.crew import LocalCrew
+from stoker.recovery.crew import Crew, LocalCrew
 from stoker.recovery.endurance import Endurance
 from stoker.recovery.failure import Failure
 from stoker.recovery.faults import Fault
-from stoker.recovery.processes import Message
+from stoker.recovery.leading import Lead, Leading
+from stoker.recovery.processes import Message, as_failure
 from stoker.recovery.silence import Silence
+from stoker.run_directory import RunDirectory
 from stoker.training.rank import Job
 from stoker.training.signals import StopRequest
 
 _HERE = "127.0.0.1"
 
 
+class Nodes(Protocol):
+    """Where ranks can be."""
+
+    def gather(self, job: Job) -> tuple[Job, list[tuple[Crew, Sequence[int]]]]:
+        """The job as it can be done now, and who does which ranks."""
+
+    def wants_others(self) -> bool:
+        """Whether the ranks should save and end, to be started otherwise."""
+
+    def note(self, failure: Failure, attempt: Attempt) -> None:
+        """How an attempt ended."""
+
+    def look_after(self) -> None:
+        """To be called all the time while there is nothing else to do."""
+
+
+class _OneNode:
+    """This node alone."""
+
+    def __init__(self) -> None:
+        self._crew = LocalCrew("this node", _HERE)
+
+    def gather(self, job: Job) -> tuple[Job, list[tuple[Crew, Sequence[int]]]]:
+        return job, [(self._crew, range(job.recipe.layout.world_size))]
+
+    def wants_others(self) -> bool:
+        return False
+
+    def note(self, failure: Failure, attempt: Attempt) -> None:
+        pass
+
+    def look_after(self) -> None:
+        pass
+
+
 class Supervisor:
     """Runs a job to its last step, through failures. One process; it starts no thread, so that it can fork."""
 
-    def __init__(self, job: Job, faults: tuple[Fault, ...], stop: StopRequest, tell: Tell) -> None:
+    def __init__(
+        self, job: Job, faults: tuple[Fault, ...], stop: StopRequest, tell: Tell, lead: Lead | None = None
+    ) -> None:
+        """`lead` is what it takes to lead other nodes; None for a run on this node alone."""
         self._job = job
+        self._lead = lead
         self._faults = faults
         self._stop = stop
         self._tell = tell
@@ -35,16 +77,33 @@ class Supervisor:
 
     def run(self) -> None:
         """Return when the last step is done; raise what ended the run otherwise."""
-        crew = LocalCrew("this node", _HERE)
+        if self._lead is None:
+            self._run(_OneNode())
+            return
+        nodes = Leading(self._job, self._lead, self._stop, self._tell)
+        try:
+            self._run(nodes)
+        except BaseException as error:
+            nodes.close(as_failure(error, 0, RunDirectory(self._job.run)))
+            raise
+        nodes.close({"kind": "finished"})
+
+    def _run(self, nodes: Nodes) -> None:
         while True:
-            crews = [(crew, range(self._job.recipe.layout.world_size))]
+            self._job, crews = nodes.gather(self._job)
             attempt = Attempt(self._job, crews, self._faults, self._silence, self._stop, self._tell)
-            failure = attempt.run()
+            failure = attempt.run(nodes.wants_others)
             if failure is None:
                 return
             self._trained |= attempt.last_step > attempt.first_step
             self._faults = tuple(fault for fault in self._faults if str(fault) not in attempt.faults_done)
-            self._wait(self._judge(failure, attempt))
+            nodes.note(failure, attempt)
+            if attempt.interrupted and failure.kind == "terminated" and not self._stop.asked:
+                self._tell(
+                    {"kind": "say", "line": f"saved after step {attempt.last_step:,}, to go on with more nodes"}
+                )
+            else:
+                self._wait(self._judge(failure, attempt), nodes)
             self._job = replace(self._job, attempt=self._job.attempt + 1)
 
     def _judge(self, failure: Failure, attempt: Attempt) -> float:
@@ -64,10 +123,11 @@ class Supervisor:
         self._tell({"kind": "say", "line": f"restarting the ranks {again} (at fault: rank {ranks})"})
         return verdict.delay_seconds
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float, nodes: Nodes) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._stop.asked:
             time.sleep(min(0.1, left))
+            nodes.look_after()
         if self._stop.asked:
             raise Terminated("asked to stop while waiting to restart the ranks")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from typing import Any
 import psutil
 import torch
 import torch.distributed as dist
+from torch.optim import Optimizer
 
-from stoker.checkpoint import Saver, checkpoints_of, load_newest
+from stoker.checkpoint import Place, Saver, checkpoints_of, load, load_newest
 from stoker.checkpoint.agreement import from_first
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
+from stoker.errors import BadInput, StokerError
 from stoker.model import Decoder
 from stoker.parallel import ParallelModel, Settings, World, apply, join_world
 from stoker.parallel.world import choose_device
@@ -38,6 +41,18 @@ from stoker.training.step import TrainingStep
 from stoker.training.trainer import Trainer
 
 Report = Callable[[dict[str, Any]], None]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """A set of copies of the state, of one step, that all ranks go on from."""
+
+    step: int = 0
+    session: str = ""
+    """Of the ranks that made it; empty: there is none, and ranks go on from the disk."""
+    files: tuple[Path, ...] = ()
+    """Of all ranks, as they lie on this node."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,8 @@ class Job:
     attempt: int
     snapshots: Path | None = None
     """Folder in host memory for copies of the state; None where nobody keeps them."""
+    copies: Copies | None = None
+    """What to go on from where ranks are on several nodes; None: the newest that is in `snapshots` or on disk."""
 
 
 def train_rank(
@@ -97,10 +114,9 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
     optimizer = build_optimizer(model.held, recipe.training)
     position = Position(attempt=attempt)
     checkpoints = checkpoints_of(run, recipe.checkpoint)
-    copies = sorted(job.snapshots.glob("rank-*")) if job.snapshots is not None else []
-    found = load_newest(checkpoints, model.held, optimizer, copies)
-    if found is not None:
-        position = Position.from_progress(found[1], attempt)
+    progress = _load(job, checkpoints, world.rank, model, optimizer)
+    if progress is not None:
+        position = Position.from_progress(progress, attempt)
     clock.marks.stand_at(position.step)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
     feed = Feed(corpus, recipe)
@@ -116,8 +132,8 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
     decided = from_first(Interventions.read(run.interventions))
     guard = Guard(recipe.recovery, decided, can_leave_out=not recipe.training.memory.release_gradients)
     step = TrainingStep(recipe, corpus.source_names, model, optimizer, loss_scale, clock, saver.settle, guard)
-    if found is not None:
-        step.take_up(found[1])
+    if progress is not None:
+        step.take_up(progress)
     return Trainer(
         recipe=recipe,
         run=run,
@@ -132,6 +148,24 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
         clock=clock,
         report=report,
     )
+
+
+def _load(
+    job: Job, checkpoints: Place, rank: int, model: ParallelModel, optimizer: Optimizer
+) -> dict[str, Any] | None:
+    """Load what there is to go on from; returns what the loop had kept, None when there is nothing."""
+    folders = sorted(job.snapshots.glob("rank-*")) if job.snapshots is not None and job.copies is None else []
+    if job.copies is not None and job.copies.files:
+        # Of other ranks on other nodes there may be an outline only: a rank's own copy is read first.
+        files = sorted(job.copies.files, key=lambda file: file.parent.name != f"rank-{rank:05d}")
+        try:
+            return load(files, model.held, optimizer)
+        except BadInput:
+            raise
+        except StokerError as error:
+            _log.warning("going on from the disk: %s", error)
+    found = load_newest(checkpoints, model.held, optimizer, folders)
+    return None if found is None else found[1]
 
 
 def build_model(recipe: Recipe, vocabulary_size: int, world: World) -> ParallelModel:

@@ -1,0 +1,178 @@
+"""Commands on several nodes, all of them on this machine: forked, watched, and killed as a node that goes dark is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from stoker.checkpoint import latest, read_weights
+from stoker.data.prepare import prepare
+from stoker.errors import StokerError
+from stoker.progress import Progress, Silent
+from stoker.recipe.loading import load_recipe
+from stoker.record import SUPERVISOR, Record, samples_seen
+from stoker.recovery import standby, train
+from stoker.recovery.faults import parse_fault
+from stoker.recovery.host_memory import memory_root
+from stoker.run_directory import RunDirectory
+from tests.end_to_end.small_job import write_job
+
+_FORK = get_context("fork")
+
+
+class _Printing(Progress):
+    """Says everything on standard output."""
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+
+class Command:
+    """`stoker train` on one node."""
+
+    def __init__(
+        self,
+        recipe: Path,
+        node: str | None,
+        nodes: int,
+        *,
+        run: str = "runs/small",
+        job: str = "job",
+        fault: str = "",
+    ) -> None:
+        """`node` None: an ordinary command, on one node."""
+        self.node = node
+        self.run = RunDirectory(recipe.parent / run)
+        self._output = recipe.parent / f"{self.run.path.name}-{node}-{time.monotonic_ns()}.txt"
+        environment = {
+            **({"STOKER_NODES": str(nodes), "STOKER_NODE": node, "STOKER_JOB": job} if node is not None else {}),
+            "STOKER_ADDRESS": "127.0.0.1",
+        }
+        self.process = _FORK.Process(target=_main, args=(recipe, self.run, environment, self._output, fault))
+        self.process.start()
+
+    def wait(self, seconds: float = 120) -> int:
+        """Its exit code."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, f"still running:\n{self.said}"
+        return self.process.exitcode
+
+    @property
+    def said(self) -> str:
+        """What it has printed."""
+        return self._output.read_text(encoding="utf-8") if self._output.exists() else ""
+
+    def wait_for(self, words: str, seconds: float = 90) -> None:
+        """Until it has said `words`."""
+        until = time.monotonic() + seconds
+        while words not in self.said:
+            assert self.process.is_alive(), self.said
+            assert time.monotonic() < until, self.said
+            time.sleep(0.02)
+
+    def drop(self) -> None:
+        """The node goes dark: its processes are gone, and what was in its memory."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join()
+        identity = self.run.identity.read_text(encoding="ascii").strip()
+        time.sleep(0.1)  # the system kills the others when it has killed the first
+        assert self.node is not None
+        shutil.rmtree(memory_root() / f"stoker-{identity}" / self.node, ignore_errors=True)
+
+    def end(self) -> None:
+        """Kill it if it still runs."""
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+
+
+def _main(recipe: Path, run: RunDirectory, environment: dict[str, str], output: Path, fault: str) -> None:
+    os.environ.update(environment)
+    sys.stdout = sys.stderr = open(output, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    code = 0
+    try:
+        with standby(forked=True) as ready:
+            faults = tuple(parse_fault(one) for one in fault.split("+") if one)
+            train(load_recipe(recipe), run, _Printing(), ready, faults)
+    except StokerError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+        code = error.exit_code
+    os._exit(code)
+
+
+def in_a_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What `function` returns in a process of its own: this one must stay without threads, to fork."""
+    ours, theirs = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=lambda: theirs.send(function(*arguments)))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv()
+    finally:
+        process.join()
+
+
+def prepared(folder: Path, **changes: Any) -> Path:
+    """A small job whose corpus is prepared; returns its recipe."""
+    recipe = write_job(folder, evaluation={"every": 0, "sequences": 2}, **changes)
+    in_a_process(_prepare, recipe)
+    return recipe
+
+
+def _prepare(recipe: Path) -> None:
+    prepare(load_recipe(recipe), Silent())
+
+
+def weights(run: RunDirectory) -> dict[str, str]:
+    """Digests of the newest checkpoint's weights, and its name."""
+    return dict(in_a_process(_weights, run))
+
+
+def _weights(run: RunDirectory) -> dict[str, str]:
+    checkpoint = latest(run.checkpoints)
+    assert checkpoint is not None
+    found = {
+        name: hashlib.sha256(one.numpy().tobytes()).hexdigest() for name, one in read_weights(checkpoint).items()
+    }
+    return {"checkpoint": checkpoint.name, **found}
+
+
+def events(run: RunDirectory) -> list[dict[str, Any]]:
+    """What the supervisor has recorded."""
+    return list(in_a_process(lambda: Record(run.record).events(SUPERVISOR)))
+
+
+def resumed(run: RunDirectory) -> list[int]:
+    """From which step each start of the ranks went on."""
+    return list(in_a_process(_resumed, run))
+
+
+def _resumed(run: RunDirectory) -> list[int]:
+    """Of rank 0."""
+    return [e["step"] for e in Record(run.record).events(0) if e["event"] in ("started", "resumed")]
+
+
+def samples_are_exact(run: RunDirectory) -> bool:
+    """Whether every sample was seen once in the final history."""
+    return bool(in_a_process(lambda: samples_seen(Record(run.record)).exact))
+
+
+def recorded_step(run: RunDirectory) -> int:
+    """The last step that is recorded."""
+    return int(in_a_process(_recorded_step, run))
+
+
+def _recorded_step(run: RunDirectory) -> int:
+    if not run.record.is_dir():
+        return 0
+    steps = Record(run.record).steps(["loss"])
+    return int(steps["step"].max() or 0) if steps.height else 0  # type: ignore[arg-type]
