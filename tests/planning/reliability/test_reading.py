@@ -27,7 +27,7 @@ def test_every_example_is_read_and_has_its_files_name(path: Path) -> None:
 
 def test_without_a_file_all_is_as_by_default() -> None:
     run = read_run(None, ["accelerators=1024"])
-    assert (run.nodes, run.spare_count, run.replica_count) == (128, 1, 128)
+    assert (run.nodes, run.spare_count, run.replica_count) == (128, 3, 128)
 
 
 @pytest.mark.parametrize(

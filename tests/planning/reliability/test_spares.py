@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from stoker.planning.reliability.description import RunDescription
@@ -56,4 +57,4 @@ def test_groups_that_train_with_nodes_missing(mode: str, missing: int, share: fl
     run = RunDescription.model_validate(
         {"accelerators": 256, "replicas": {"count": 8, "mode": mode, "minimum": 3}, "spares": {"count": 1}}
     )
-    assert share_in_use(process_of(run), missing) == share
+    assert share_in_use(process_of(run), np.array([missing])) == [share]

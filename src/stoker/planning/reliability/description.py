@@ -77,7 +77,7 @@ class Spares(Section):
     """Nodes that stand ready, and what becomes of broken ones."""
 
     count: int | None = Field(default=None, ge=0, le=MOST_ACCELERATORS)
-    """By default one for each 128 nodes, and one at least."""
+    """By default one for each 128 nodes and two more."""
     swap_seconds: Seconds = 60.0
     """To put a node that stands ready in a broken one's place."""
     repair_hours: Hours = 24.0
@@ -166,7 +166,8 @@ class RunDescription(Section):
     @property
     def spare_count(self) -> int:
         """Nodes that stand ready when none is broken."""
-        return max(1, self.nodes // _NODES_PER_SPARE) if self.spares.count is None else self.spares.count
+        usual = min(self.nodes, self.nodes // _NODES_PER_SPARE + 2)
+        return usual if self.spares.count is None else self.spares.count
 
     @model_validator(mode="after")
     def _is_a_whole_number_of_nodes(self) -> RunDescription:

@@ -137,7 +137,7 @@ class _State:
     def _speeds_by_missing(self) -> Floats:
         process = self.process
         most = process.groups if process.per_step else process.nodes
-        return np.array([share_in_use(process, missing) for missing in range(most + 1)])
+        return share_in_use(process, np.arange(most + 1))
 
     def _draw_slowness(self, runs: int) -> Floats:
         """Ranks differ for good: each run has a slowest of its own."""

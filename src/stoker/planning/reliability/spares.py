@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from stoker.planning.reliability.process import Process
 
-_LEAST_PROBABILITY = 1e-14
+_ROOTS, _FURTHER = 12, 60
+"""States are looked at until so many roots, and some, beyond the mean of a queue that never runs out of nodes."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,10 @@ class BrokenNodes:
     @property
     def running_speed(self) -> float:
         """Mean share of the groups that train while it is not waiting."""
-        running = self.speed > 0
-        return float(np.average(self.speed[running], weights=self.probability[running]))
+        running = self.probability[self.speed > 0]
+        if running.sum() == 0:  # too improbable for a number: the run always waits
+            return 1.0
+        return float((self.speed[self.speed > 0] * running).sum() / running.sum())
 
     @property
     def entries(self) -> float:
@@ -68,36 +71,24 @@ class BrokenNodes:
 def broken_nodes(process: Process, breaking: float) -> BrokenNodes:
     """The steady state when a whole run loses `breaking` nodes a second."""
     nodes, spares = process.nodes, process.spares
-    per_node = breaking / nodes
-    probability, speeds, births, deaths = [1.0], [1.0], [], [0.0]
-    total, broken = 1.0, 0
-    while True:
-        missing = max(0, broken - spares)
-        in_use = nodes - missing
-        births.append(per_node * in_use)
-        death = (broken + 1) * process.repair + max(0, broken + 1 - spares) * process.replacement
-        following = probability[-1] * births[-1] / death
-        if following == 0 or (following < _LEAST_PROBABILITY * total and births[-1] < death):
-            break
-        broken += 1
-        probability.append(following)
-        deaths.append(death)
-        speeds.append(share_in_use(process, missing=max(0, broken - spares)))
-        total += following
-        if total > 1e200:
-            probability = [p / total for p in probability]
-            total = 1.0
-    values = np.array(probability)
-    return BrokenNodes(values / values.sum(), np.array(speeds), np.array(births), np.array(deaths))
+    mean = breaking / process.repair
+    most = min(nodes + spares, math.ceil(mean + _ROOTS * math.sqrt(mean) + _FURTHER)) if breaking else 0
+    broken = np.arange(most + 1)
+    missing = np.maximum(broken - spares, 0)
+    births = breaking / nodes * (nodes - missing)
+    deaths = broken * process.repair + missing * process.replacement
+    logs = np.concatenate(([0.0], np.cumsum(np.log(births[:-1]) - np.log(deaths[1:]))))
+    probability = np.exp(logs - logs.max())
+    return BrokenNodes(probability / probability.sum(), share_in_use(process, missing), births, deaths)
 
 
-def share_in_use(process: Process, missing: int) -> float:
+def share_in_use(process: Process, missing: NDArray[np.int64]) -> NDArray[np.float64]:
     """Share of the groups that train with so many nodes missing; 0 where the run waits."""
     run = process.description
     if run.replicas.mode == "fixed":
-        return 0.0 if missing else 1.0
+        return np.where(missing > 0, 0.0, 1.0)
     if run.replicas.mode == "shrink":  # whole groups of the nodes that are left
         groups = (process.nodes - missing) * process.groups // process.nodes
     else:  # each missing node is missing from a group of its own
         groups = process.groups - missing
-    return groups / process.groups if groups >= run.replicas.minimum else 0.0
+    return np.where(groups >= run.replicas.minimum, groups / process.groups, 0.0)
