@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,55 @@ def test_a_store_that_fails_leaves_what_was_complete(store: ObjectFolder, monkey
             _save(store, 2, training)
     assert latest(store) == good
     assert _steps(store) == ["step-00000001"]
+
+
+class _Dying:
+    """Every operation that changes a store fails from the `number`-th on, as for a process that is no more."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def dies(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def operation(*args: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError("killed")
+            return plain(*args, **options)
+
+        return operation
+
+
+def test_a_kill_before_any_operation_leaves_a_complete_checkpoint(
+    store: ObjectFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a save and the retention after it, with one checkpoint kept."""
+    training, one = _trained(), Checkpoint(keep_last=1)
+    states = {1: training.whole_state()}
+    _save(store / "start", 1, training)
+    training.step(2)
+    states[2] = training.whole_state()
+    found = []
+    for number in range(100):
+        folder, dying = store / str(number), _Dying(number)
+        folder._files.copy(f"{store._path}/start", folder._path, recursive=True)
+        kind = fsspec.implementations.memory.MemoryFileSystem
+        with monkeypatch.context() as patched:
+            for name in ("pipe_file", "_open", "rm", "makedirs", "rm_file"):
+                patched.setattr(kind, name, dying.dies(getattr(kind, name)))
+            with suppress(StokerError):
+                _save(folder, 2, training, one)
+        newest = latest(folder)
+        assert newest is not None
+        reader = TinyTraining.alone("adamw", seed=1)
+        step = load(newest, reader.model.held, reader.optimizer)["step"]
+        assert_same(reader.whole_state(), states[step])
+        found.append(step)
+        if dying.left >= 0:
+            break
+    assert found == sorted(found)
+    assert set(found) == {1, 2}
+    assert len(found) > 5
+    assert _steps(folder) == ["step-00000002"]
 
 
 def _saving_rank(rank: int, ranks: int, store: Any, url: str) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.checkpoint import read_weights, snapshots, writing
+from stoker.checkpoint import latest, place, read_weights, snapshots, writing
 from stoker.checkpoint.manifest import read_manifest
 from stoker.data.corpus import Corpus
 from stoker.errors import NonFinite, StokerError
@@ -113,6 +113,23 @@ def test_slow_copies_hold_what_was_after_their_step(
         assert_same(read_weights(slow), read_weights(quick))
         assert read_manifest(slow).tensors == read_manifest(quick).tensors
         assert read_manifest(slow).progress == read_manifest(quick).progress
+
+
+def test_checkpoints_may_be_kept_in_an_object_store(corpus: Corpus, tmp_path: Path) -> None:
+    url = f"memory://{tmp_path.name}/checkpoints"
+    constant = {"training__schedule": {"name": "constant"}}
+    recipe = _recipe(corpus, checkpoint__folder=url, **constant)
+    _fit(_recipe(corpus, **constant), corpus, tmp_path / "straight")
+    _fit(_recipe(corpus, checkpoint__folder=url, training__steps=8, **constant), corpus, tmp_path / "there")
+    trainer = _trainer(recipe, corpus, tmp_path / "there", attempt=2)
+    assert trainer.position.step == 8
+    trainer.fit()
+    trainer.close()
+    assert not (tmp_path / "there" / "checkpoints").exists()
+    newest = latest(place(url))
+    assert newest is not None
+    straight = read_manifest(tmp_path / "straight" / "checkpoints" / "step-00000012")
+    assert read_manifest(newest).tensors == straight.tensors
 
 
 class _Crash(Exception):
