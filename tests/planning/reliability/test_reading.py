@@ -56,7 +56,15 @@ def test_without_a_file_all_is_as_by_default() -> None:
             "checkpoints:\n- interval_seconds: 0",
             "run.yaml:2:3: checkpoints.0.interval_seconds: expected a number above",
         ),
-        ("checkpoints:\n- interval_seconds: soon", "checkpoints.0.interval_seconds: expected"),
+        ("checkpoints:\n- interval_seconds: soon", "interval_seconds: expected a number or optimal, got 'soon'"),
+        (
+            "failures:\n  per_1000_node_days: 3\n  kinds:\n  - {name: x, per_day: 1}",
+            "expected a kind with a rate per",
+        ),
+        (
+            "failures:\n  kinds:\n  - {name: x, per_day: 1, grows_with: accelerators}",
+            "failures.kinds.0.grows_with: exp",
+        ),
         ("checkpoints:\n- interval_seconds: 30", "expected write_seconds (60) or more, got 30"),
         ("checkpoints:\n- stall_seconds: 70", "expected stall_seconds (70) or more, got 60"),
         ("checkpoints: []", "no copy outlives that; add `where: peer`"),
@@ -82,6 +90,11 @@ def test_without_a_file_all_is_as_by_default() -> None:
 )
 def test_nonsense_is_refused_with_its_line_and_a_remedy(tmp_path: Path, text: str, said: str) -> None:
     assert said in _refused(tmp_path, text)
+
+
+def test_a_wrong_number_is_one_mistake_where_a_word_could_stand_too(tmp_path: Path) -> None:
+    said = _refused(tmp_path, "checkpoints:\n- interval_seconds: 0")
+    assert said == "run.yaml:2:3: checkpoints.0.interval_seconds: expected a number above 0, got 0"
 
 
 def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:

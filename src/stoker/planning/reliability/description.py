@@ -31,6 +31,15 @@ class Failures(Section):
     """`regular`: at equal intervals, as failures are injected in a drill; only with `replicas.mode: per_step`."""
     kinds: tuple[Kind, ...] = Field(default=USUAL_KINDS, min_length=1, max_length=100)
 
+    @model_validator(mode="after")
+    def _scales_something(self) -> Failures:
+        if self.per_1000_node_days and not any(kind.per_1000_node_days for kind in self.kinds):
+            raise ValueError(
+                "per_1000_node_days: expected a kind with a rate per node, which this scales, got none; give the "
+                "kinds per_1000_node_days, or leave it out"
+            )
+        return self
+
 
 class Recovery(Section):
     """From a failure to the next step."""

@@ -39,6 +39,11 @@ class Kind(Section):
     def _has_one_rate(self) -> Kind:
         if (self.per_1000_node_days is None) == (self.per_day is None):
             raise ValueError(f"expected one of per_1000_node_days and per_day, got {self._given()}; keep one rate")
+        if self.per_day is not None and self.grows_with == "accelerators":
+            raise ValueError(
+                "grows_with: expected `nodes` or nothing beside per_day, got accelerators; the rate of a whole job "
+                "does not grow"
+            )
         return self
 
     def _given(self) -> str:

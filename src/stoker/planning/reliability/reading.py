@@ -19,6 +19,7 @@ from stoker.recipe.yaml_text import Mistake, Tree, parse
 
 _COMMAND_LINE = "command line"
 _LARGEST_BYTES = 1 << 20
+_WRONG_NUMBERS = ("greater_than", "greater_than_equal", "less_than_equal", "finite_number")
 _EXPECTED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -60,7 +61,7 @@ def read_run(path: Path | None, overrides: Sequence[str] = ()) -> RunDescription
             return RunDescription.model_validate(value)
         except ValidationError as error:
             found = [details for details in error.errors(include_url=False) if not _is_of_its_elements(details)]
-            mistakes = [_mistake(details, tree, origins) for details in found]
+            mistakes = [_mistake(details, tree, origins) for details in _one_of_a_union(found)]
     unique = list(dict.fromkeys(map(str, mistakes)))
     raise BadInput(unique[0] if len(unique) == 1 else f"{len(unique)} mistakes:\n  " + "\n  ".join(unique))
 
@@ -162,13 +163,29 @@ def _wrong_truths(value: Any) -> list[tuple[Place, str]]:
     return found
 
 
+def _one_of_a_union(found: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Pydantic judges a value as each thing it may be. A number is wrong as a number, text as a word."""
+    as_words = {_place(details) for details in found if details["type"] == "literal_error"}
+    numbers = {_place(details) for details in found if details["type"] in _WRONG_NUMBERS}
+    return [
+        details
+        for details in found
+        if not (details["type"] == "literal_error" and _place(details) in numbers)
+        and not (details["type"] in ("float_parsing", "float_type") and _place(details) in as_words)
+    ]
+
+
+def _place(details: ErrorDetails) -> Place:
+    return tuple(part for part in details["loc"] if not _is_of_a_union(part))
+
+
 def _is_of_its_elements(details: ErrorDetails) -> bool:
     """Pydantic also calls a list too short whose elements are wrong."""
     return details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]
 
 
 def _mistake(details: ErrorDetails, tree: Tree, origins: dict[Place, str]) -> Mistake:
-    place = tuple(part for part in details["loc"] if not _is_of_a_union(part))
+    place = _place(details)
     text = _words(details, place)
     if details["type"] == "value_error":
         first, colon, rest = text.partition(": ")
@@ -193,7 +210,8 @@ def _words(details: ErrorDetails, place: Place) -> str:
         near = nearest(str(place[-1]), known)
         return f"unknown key; did you mean `{near}`?" if near else f"unknown key; known here: {', '.join(known)}"
     if kind == "literal_error":
-        return f"expected one of {str(context['expected']).replace(chr(39), '').replace(' or ', ', ')}, {got}"
+        words = str(context["expected"]).replace("'", "").replace(" or ", ", ")
+        return f"expected {'a number or' if len(details['loc']) > len(place) else 'one of'} {words}, {got}"
     if isinstance(details["input"], float) and not math.isfinite(details["input"]):
         return f"expected a finite number, {got}"
     expected = _EXPECTED.get(kind)
