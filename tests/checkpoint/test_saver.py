@@ -313,3 +313,10 @@ def test_a_kill_at_any_time_leaves_a_whole_step_in_memory(tmp_path: Path) -> Non
             states[step] = reference.whole_state()
             done = step
         assert_same(reader.whole_state(), states[progress["step"]])
+
+
+def test_what_ranks_left_that_are_no_more_is_removed(tmp_path: Path) -> None:
+    for rank in (0, 1, 2, 11):
+        (snapshots.folder_of(tmp_path, rank)).mkdir()
+    snapshots.remove_beyond(tmp_path, 2)
+    assert snapshots.folders_in(tmp_path) == [tmp_path / "rank-00000", tmp_path / "rank-00001"]

@@ -14,6 +14,7 @@ import hashlib
 import math
 import mmap
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,6 +157,23 @@ def _note_of(file: Path) -> Path:
 def slot_file(folder: Path, number: int) -> Path:
     """Where a slot is."""
     return folder / f"slot-{number}.safetensors"
+
+
+def folder_of(root: Path, rank: int) -> Path:
+    """Where a rank's slots are, in the folder for all ranks of this machine."""
+    return root / f"rank-{rank:05d}"
+
+
+def folders_in(root: Path) -> list[Path]:
+    """The folders of all ranks that left some."""
+    return sorted(root.glob("rank-*"))
+
+
+def remove_beyond(root: Path, ranks: int) -> None:
+    """Remove what ranks left that are no more, now that a run of `ranks` goes on without them."""
+    for folder in folders_in(root):
+        if folder.name >= folder_of(root, ranks).name:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def forget_all(folder: Path) -> None:

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from stoker.checkpoint import Place, Saver, checkpoints_of, load, load_newest
 from stoker.checkpoint.agreement import from_first
+from stoker.checkpoint.snapshots import remove_beyond
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
 from stoker.errors import BadInput, StokerError
@@ -117,6 +118,8 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
     progress = _load(job, checkpoints, world.rank, model, optimizer)
     if progress is not None:
         position = Position.from_progress(progress, attempt)
+    if job.snapshots is not None:
+        remove_beyond(job.snapshots, world.layout.world_size)
     clock.marks.stand_at(position.step)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
     feed = Feed(corpus, recipe)
