@@ -1,17 +1,18 @@
-"""Commands on several nodes, all of them on this machine: forked, watched, and killed as a node that goes dark is."""
+"""Commands on several nodes, all on this machine: forked, watched, and killed as a node that goes dark is."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from stoker.checkpoint import latest, read_weights
 from stoker.data.prepare import prepare
@@ -21,7 +22,6 @@ from stoker.recipe.loading import load_recipe
 from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.recovery import standby, train
 from stoker.recovery.faults import parse_fault
-from stoker.recovery.host_memory import memory_root
 from stoker.run_directory import RunDirectory
 from tests.end_to_end.small_job import write_job
 
@@ -78,16 +78,6 @@ class Command:
             assert time.monotonic() < until, self.said
             time.sleep(0.02)
 
-    def drop(self) -> None:
-        """The node goes dark: its processes are gone, and what was in its memory."""
-        assert self.process.pid is not None
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.join()
-        identity = self.run.identity.read_text(encoding="ascii").strip()
-        time.sleep(0.1)  # the system kills the others when it has killed the first
-        assert self.node is not None
-        shutil.rmtree(memory_root() / f"stoker-{identity}" / self.node, ignore_errors=True)
-
     def end(self) -> None:
         """Kill it if it still runs."""
         if self.process.is_alive():
@@ -128,6 +118,17 @@ def prepared(folder: Path, **changes: Any) -> Path:
     return recipe
 
 
+def with_steps(recipe: Path, folder: Path, steps: int) -> Path:
+    """The same job with so many steps, in another folder and with the same prepared corpus."""
+    shutil.copytree(recipe.parent / "text", folder / "text")
+    shutil.copytree(recipe.parent / "prepared", folder / "prepared")
+    content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    content["training"]["steps"] = steps
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
+    return path
+
+
 def _prepare(recipe: Path) -> None:
     prepare(load_recipe(recipe), Silent())
 
@@ -164,15 +165,3 @@ def _resumed(run: RunDirectory) -> list[int]:
 def samples_are_exact(run: RunDirectory) -> bool:
     """Whether every sample was seen once in the final history."""
     return bool(in_a_process(lambda: samples_seen(Record(run.record)).exact))
-
-
-def recorded_step(run: RunDirectory) -> int:
-    """The last step that is recorded."""
-    return int(in_a_process(_recorded_step, run))
-
-
-def _recorded_step(run: RunDirectory) -> int:
-    if not run.record.is_dir():
-        return 0
-    steps = Record(run.record).steps(["loss"])
-    return int(steps["step"].max() or 0) if steps.height else 0  # type: ignore[arg-type]

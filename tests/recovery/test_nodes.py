@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stoker.recovery import several_nodes
+from stoker.recovery.node_link import knock
+from stoker.recovery.nodes import read_notice
 from tests.recovery.several_commands import (
     Command,
     events,
@@ -15,6 +20,7 @@ from tests.recovery.several_commands import (
     resumed,
     samples_are_exact,
     weights,
+    with_steps,
 )
 
 pytestmark = pytest.mark.slow
@@ -102,3 +108,63 @@ def test_a_spare_takes_the_place_of_a_node_that_is_lost_with_its_memory(
     assert weights(directory) == undisturbed
     assert samples_are_exact(directory)
     assert resumed(directory) == [0, 5], said(one.said for one in all_three)
+
+
+@pytest.mark.parametrize("rank", [1, 0], ids=["following", "leading"])
+def test_a_supervisor_that_is_killed_is_replaced_and_the_nodes_find_each_other_again(
+    commands: Commands, undisturbed: dict[str, str], rank: int
+) -> None:
+    run, fault = f"runs/supervisor-{rank}", f"kill_supervisor@6:{rank}"
+    both = [commands.start(node, run=run, fault=fault) for node in ("a", "b")]
+    assert [one.wait() for one in both] == [0, 0], both[0].said + both[1].said
+    directory = both[0].run
+    assert weights(directory) == undisturbed
+    assert samples_are_exact(directory)
+    assert resumed(directory) == [0, 5], both[0].said + both[1].said
+
+
+def test_without_a_spare_the_run_shrinks_and_grows_back_when_the_node_returns(tmp_path: Path, recipe: Path) -> None:
+    longer = with_steps(recipe, tmp_path, 2 * STEPS)
+    reference = Command(longer, None, 1, run="runs/one-node")
+    assert reference.wait() == 0, reference.said
+    commands = Commands(longer)
+    try:
+        # Slow enough that there are steps left when the node is back.
+        first = commands.start("a", fault="drop_node@6:1+slow@8:0:factor=10,steps=100")
+        first.wait_for("node a leads")
+        second = commands.start("b")
+        assert second.wait() == -9, second.said
+        first.wait_for("shrunk from 2 to 1")
+        again = commands.start("b")
+        assert [first.wait(), again.wait()] == [0, 0], first.said + again.said
+    finally:
+        commands.end()
+    assert weights(first.run) == weights(reference.run)
+    assert samples_are_exact(first.run)
+    kinds = [e["event"] for e in events(first.run) if e["event"] != "fault"]
+    assert kinds == ["node_joined", "node_lost", "failure", "shrunk", "node_joined", "grown"], first.said
+    assert resumed(first.run)[:2] == [0, 5]
+
+
+def test_another_job_and_strangers_do_not_get_in(
+    commands: Commands, undisturbed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(several_nodes, "_OTHER_JOB_SECONDS", 0.3)
+    first = commands.start("a", run="runs/strangers")
+    first.wait_for("waiting for nodes")
+    notice = read_notice(first.run)
+    assert notice is not None
+    assert notice.address is not None
+    assert (first.run.path / "leader.json").stat().st_mode & 0o077 == 0
+    with ExitStack() as strangers:
+        for said in (b"", b"GET / HTTP/1.1\r\n\r\n" + bytes(200), b"\x80\x04" + bytes(30)):
+            stranger = strangers.enter_context(socket.create_connection(notice.address, timeout=5))
+            stranger.sendall(said)
+        assert knock(notice.address, "a wrong token", 5, 5) is None
+        other = commands.start("c", run="runs/strangers", job="another")
+        second = commands.start("b", run="runs/strangers")
+        assert other.wait() == 2, other.said
+        assert "is in use" in other.said
+        assert [first.wait(), second.wait()] == [0, 0], first.said + second.said
+    assert weights(first.run) == undisturbed
+    assert [e["event"] for e in events(first.run)] == ["node_joined"]
