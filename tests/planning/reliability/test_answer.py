@@ -82,7 +82,7 @@ def test_the_cheapest_number_of_spares_is_cheaper_than_its_neighbours() -> None:
 
 
 def test_a_run_that_fails_faster_than_it_restarts_is_said_to_get_nowhere() -> None:
-    hopeless = read_run(None, ["accelerators=1000000", "failures.per_1000_node_days=1000"])
+    hopeless = read_run(None, ["accelerators=4096", "failures.per_1000_node_days=100000"])
     seen = answer(hopeless, _RUNS, 0)
     assert seen.simulated is None
     assert "next to no headway" in words.verdict(seen)

@@ -81,6 +81,18 @@ def test_the_best_interval_loses_less_than_others_and_is_near_dalys_for_rare_fai
         assert other.goodput < best.goodput
 
 
+def test_a_given_interval_stays_while_that_of_a_nearer_level_is_chosen() -> None:
+    kinds = [
+        {"name": "node", "per_day": 20, "loses": "node", "replaces_node": False},
+        {"name": "job", "per_day": 1, "loses": "job", "replaces_node": False},
+    ]
+    near = {"where": "peer", "stall_seconds": 1, "write_seconds": 10}
+    far = {"where": "store", "interval_seconds": 1800}
+    process = with_intervals(plain(failures={"kinds": kinds}, checkpoints=[near, far]))
+    assert process.levels[1].interval == pytest.approx(1800, rel=0.1)
+    assert 30 < process.levels[0].interval < 200
+
+
 def test_more_spares_faster_restarts_and_rarer_failures_never_hurt() -> None:
     def goodput(**fields: object) -> float:
         return goodput_of(

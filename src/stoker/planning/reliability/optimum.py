@@ -32,13 +32,14 @@ class BestInterval:
     """Daly's higher-order estimate."""
     goodput: float
     """With the best intervals of all levels."""
+    needed: bool
+    """Whether any failure goes back to this level."""
 
 
 def with_intervals(run: RunDescription) -> Process:
     """The process of `run`, its intervals that are to be optimal chosen by the formula."""
     free = [checkpoint.interval_seconds == OPTIMAL for checkpoint in run.checkpoints]
-    given = [level.interval for level in process_of(run).levels]
-    return process_of(run, _minimise(run, given, free)) if any(free) else process_of(run)
+    return process_of(run, _minimise(run, _start(run), free)) if any(free) else process_of(run)
 
 
 def settled(run: RunDescription) -> RunDescription:
@@ -64,7 +65,7 @@ def best_intervals(run: RunDescription, process: Process) -> list[BestInterval]:
         young = daly = None
         if rate > 0 and level.stall > 0:
             young, daly = young_interval(level.stall, 1 / rate), daly_interval(level.stall, 1 / rate)
-        found.append(BestInterval(level.where, level.interval, chosen.interval, young, daly, goodput))
+        found.append(BestInterval(level.where, level.interval, chosen.interval, young, daly, goodput, rate > 0))
     return found
 
 
@@ -79,6 +80,16 @@ def daly_interval(stall: float, mtbf: float) -> float:
         return mtbf
     ratio = stall / (2 * mtbf)
     return math.sqrt(2 * stall * mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - stall
+
+
+def _start(run: RunDescription) -> list[float]:
+    """Intervals as given; one that is to be chosen begins as that of the farther level, which it must fit into."""
+    start: list[float] = []
+    farther = DAY
+    for checkpoint in reversed(run.checkpoints):
+        farther = checkpoint.interval_seconds if isinstance(checkpoint.interval_seconds, float) else farther
+        start.insert(0, farther)
+    return start
 
 
 def _minimise(run: RunDescription, start: list[float], free: list[bool]) -> list[float]:

@@ -76,9 +76,11 @@ def _interval_lines(answer: Answer) -> list[str]:
         estimates = ""
         if interval.young is not None and interval.daly is not None:
             estimates = f" (Young {interval.young:,.0f} s, Daly {interval.daly:,.0f} s)"
-        lines.append(
-            f"{interval.where}: every {interval.given:,.0f} s of training; best {interval.best:,.0f} s{estimates}"
-        )
+        if interval.needed:
+            said = f"every {interval.given:,.0f} s of training; best {interval.best:,.0f} s{estimates}"
+        else:
+            said = "as rarely as you like: no failure that is described goes back to it"
+        lines.append(f"{interval.where}: {said}")
     return lines
 
 
@@ -180,7 +182,9 @@ def _of_intervals(answer: Answer) -> list[str]:
     sentences = []
     gain = answer.intervals[0].goodput - answer.point.goodput.goodput if answer.intervals else 0.0
     if gain >= _WORTH_SAYING:
-        best = ", ".join(f"every {interval.best:,.0f} s to {interval.where}" for interval in answer.intervals)
+        best = ", ".join(
+            f"every {interval.best:,.0f} s to {interval.where}" for interval in answer.intervals if interval.needed
+        )
         sentences.append(f"Take checkpoints {best} instead: {gain * 100:.2f} points more.")
     elif answer.intervals:
         sentences.append("The checkpoint interval is as good as the best.")
