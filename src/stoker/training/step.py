@@ -103,47 +103,35 @@ class TrainingStep:
     ) -> StepResult:
         """Train on this rank's part of the global batch of `step`.
 
-        `with_modules` asks for gradient norms by module; `stop` says that this rank was asked to stop,
-        `copy_failed` that its copy of an earlier state was not finite, `slower` that steps have become slower for
-        it. Collective: every rank calls it with the same `step`.
+        `with_modules` asks for gradient norms by module. This rank says with `stop` that it was asked to stop, with
+        `copy_failed` and `slower` what `StepResult` says of all. Collective: all call it with the same `step`.
         """
-        training, world = self.recipe.training, self.model.world
-        batches = [batch.to(world.device) for batch in batches]
-        with self.clock.phase("communication"):
-            counted = sum(int((batch.targets >= 0).sum()) for batch in batches) if self.model.counts else 0
-            tokens = int(world.sum(torch.tensor(counted, dtype=torch.int64, device=world.device)))
+        training = self.recipe.training
+        batches = [batch.to(self.model.world.device) for batch in batches]
+        tokens = self._count_tokens(batches)
         factor = learning_rate_factor(training.schedule, step, training.steps)
-        factor *= self.guard.learning_rate_factor(step)
-        learning_rate = set_learning_rate(self.optimizer, factor)
-        if training.memory.release_gradients:  # weights change during backward
-            self.clock.add("checkpoint", self._settle())
+        rate = set_learning_rate(self.optimizer, factor * self.guard.learning_rate_factor(step))
+        if training.memory.release_gradients:
+            self._await_copy()  # weights change during backward
         sums = self._accumulate_gradients(step, batches, tokens)
         own_sums = bits_of(sums.tolist())
         with self.clock.phase("communication"):
-            sums = world.sum(
-                torch.cat([sums, sums.new_tensor([float(said) for said in (stop, copy_failed, slower)])])
-            )
+            sums = self.model.world.sum(torch.cat([sums, sums.new_tensor([stop, copy_failed, slower])]))
             norms = self.model.gradients.norms()
         scale = self.loss_scale.scale if self.loss_scale else 1.0
-        norm = self.model.gradients.total_norm(norms) / scale
-        losses, counts = sums[: len(self.source_names)], sums[len(self.source_names) : -3]
-        loss = float(losses.sum() / counts.sum()) if tokens else 0.0
-        finite = math.isfinite(norm) and math.isfinite(loss)
+        norm, (loss, sources) = self.model.gradients.total_norm(norms) / scale, self._by_source(sums)
+        finite = math.isfinite(norm + loss)
         overflowed = self.loss_scale is not None and math.isfinite(loss) and not finite
-        dead_updates = None
         applied = self.guard.may_update(step, loss, norm, overflowed=overflowed) and finite
         clipped = applied and training.gradient_clip is not None and norm > training.gradient_clip
-        self.clock.add("checkpoint", self._settle())
+        self._await_copy()
+        clip = training.gradient_clip / norm if clipped and training.gradient_clip else 1.0
         with self.clock.phase("optimizer"):
-            if applied:
-                clip = training.gradient_clip / norm if clipped and training.gradient_clip else 1.0
-                self.model.gradients.scale(clip / scale)
-                dead_updates = self._update()
+            dead_updates = self._apply(clip / scale) if applied else None
             if self.loss_scale is not None and (applied or overflowed):
                 self.loss_scale.update(overflow=overflowed)
             self.model.gradients.clear()
             routing = self.model.finish_routing(update=applied)
-        sources = [(n, float(t), int(c)) for n, t, c in zip(self.source_names, losses, counts, strict=True) if c]
         return StepResult(
             loss=loss,
             loss_by_source={name: total / count for name, total, count in sources},
@@ -151,7 +139,7 @@ class TrainingStep:
             tokens=tokens,
             gradient_norm=norm,
             gradient_norm_by_module=self.model.gradients.by_module(norms / scale) if with_modules else None,
-            learning_rate=learning_rate,
+            learning_rate=rate,
             clipped=clipped,
             skipped=not applied,
             finite=finite or overflowed,
@@ -198,7 +186,32 @@ class TrainingStep:
                 sums[sources:].index_add_(0, batch.sources, counts)
         return sums
 
+    def _await_copy(self) -> None:
+        """Wait until what is being saved is copied, and weights and moments may change."""
+        self.clock.add("checkpoint", self._settle())
+
+    def _count_tokens(self, batches: Sequence[MicroBatch]) -> int:
+        """Tokens that count in the whole global batch."""
+        world = self.model.world
+        with self.clock.phase("communication"):
+            counted = sum(int((batch.targets >= 0).sum()) for batch in batches) if self.model.counts else 0
+            return int(world.sum(torch.tensor(counted, dtype=torch.int64, device=world.device)))
+
+    def _apply(self, factor: float) -> float | None:
+        """Update by the gradients times `factor`."""
+        self.model.gradients.scale(factor)
+        return self._update()
+
+    def _by_source(self, sums: torch.Tensor) -> tuple[float, list[tuple[str, float, int]]]:
+        """The mean loss; and name, sum of losses and count of tokens of each source that has any."""
+        count = len(self.source_names)
+        losses, counts = sums[:count], sums[count : 2 * count]  # after them comes what ranks have said
+        tokens = float(counts.sum())
+        each = zip(self.source_names, losses.tolist(), counts.tolist(), strict=True)
+        return float(losses.sum()) / tokens if tokens else 0.0, [(n, total, int(c)) for n, total, c in each if c]
+
     def _update(self) -> float | None:
+        """One step of the optimizer. Of pure_bf16 the share of weights that did not move."""
         if self.recipe.training.precision != "pure_bf16":
             self.optimizer.step()
             return None
