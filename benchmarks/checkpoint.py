@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,7 +37,8 @@ from stoker.recipe import AdamW, Checkpoint
 from stoker.training.optimizer import AdamWOptimizer
 
 ROWS, COLUMNS = 4096, 1024
-ROUNDS = 3
+ROUNDS = 5
+"""Besides a first one that does not count: memory that the system hands out for the first time is slow."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,22 @@ def forget(folder: Path) -> None:
             os.close(descriptor)
 
 
-def timed(action: Callable[[], object], ranks: int) -> float:
+class Seconds(NamedTuple):
+    """Of the clock, and of the processor's time that this rank took for it in all threads."""
+
+    wall: float
+    processor: float
+
+
+def timed(action: Callable[[], object], ranks: int) -> Seconds:
     """Seconds until all ranks are through."""
     if ranks > 1:
         dist.barrier()
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     action()
     if ranks > 1:
         dist.barrier()
-    return time.perf_counter() - begun
+    return Seconds(time.perf_counter() - begun, time.process_time() - used)
 
 
 def write_plain(path: Path, content: list[np.ndarray]) -> None:
@@ -104,25 +112,30 @@ def read_plain(path: Path, content: list[np.ndarray]) -> None:
             stream.readinto(one.data)
 
 
-def measure(rank: int, ranks: int, folder: Path, mib: int, step: float) -> dict[str, float]:
+def measure(rank: int, ranks: int, folder: Path, mib: int, step: float) -> dict[str, Seconds]:
     """Seconds of everything, medians of some rounds."""
     held, optimizer = make_state(mib, rank, ranks)
     whole = {name: _as_saved(name, held, optimizer) for name in whole_state(held, optimizer)}
     saver = Saver(folder / "beside", Checkpoint(keep_last=1), held, optimizer)
     rounds = []
-    for number in range(1, ROUNDS + 1):
+    for number in range(ROUNDS + 1):
         found = _measure_plain(held, optimizer, folder, rank, ranks)
         found |= _measure_stoker(held, optimizer, folder, number, rank, ranks)
         found |= _measure_beside(saver, number, step, ranks)
         found |= _measure_torch(whole, folder / f"torch-{number}", rank, ranks)
         rounds.append(found)
     saver.close()
-    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    return {
+        name: Seconds(
+            *(statistics.median(values) for values in zip(*(one[name] for one in rounds[1:]), strict=True))
+        )
+        for name in rounds[0]
+    }
 
 
 def _measure_plain(
     held: list[Held], optimizer: AdamWOptimizer, folder: Path, rank: int, ranks: int
-) -> dict[str, float]:
+) -> dict[str, Seconds]:
     parts = whole_state(held, optimizer).values()
     content = [part.tensor.reshape(-1).view(torch.uint8).numpy() for part in parts]
     plain = folder / f"plain-{rank}"
@@ -135,7 +148,7 @@ def _measure_plain(
 
 def _measure_stoker(
     held: list[Held], optimizer: AdamWOptimizer, folder: Path, number: int, rank: int, ranks: int
-) -> dict[str, float]:
+) -> dict[str, Seconds]:
     saved: list[Path] = []
     policy = Checkpoint(keep_last=1)
     written = timed(lambda: saved.append(save(folder / "stoker", number, held, optimizer, {}, policy)), ranks)
@@ -143,10 +156,10 @@ def _measure_stoker(
     return {"save": written, "load": timed(lambda: load(saved[0], held, optimizer), ranks)}
 
 
-def _measure_beside(saver: Saver, number: int, step: float, ranks: int) -> dict[str, float]:
+def _measure_beside(saver: Saver, number: int, step: float, ranks: int) -> dict[str, Seconds]:
     stalled: list[float] = []
     seconds = timed(lambda: stalled.append(beside(saver, number, step)), ranks)
-    return {"stalled": stalled[0], "beside": seconds}
+    return {"stalled": Seconds(stalled[0], 0.0), "beside": seconds}
 
 
 def beside(saver: Saver, number: int, step: float) -> float:
@@ -171,16 +184,16 @@ def _as_saved(name: str, held: list[Held], optimizer: AdamWOptimizer) -> Tensor:
     return found
 
 
-def _measure_torch(whole: dict[str, Tensor], target: Path, rank: int, ranks: int) -> dict[str, float]:
+def _measure_torch(whole: dict[str, Tensor], target: Path, rank: int, ranks: int) -> dict[str, Seconds]:
     found = {"torch save": timed(lambda: dcp.save(whole, checkpoint_id=target), ranks)}
     _settled(target, rank, ranks)
     found["torch load"] = timed(lambda: dcp.load(whole, checkpoint_id=target), ranks)
     _removed(target, rank, ranks)
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     future: Any = dcp.async_save(whole, checkpoint_id=target)
-    found["torch stalled"] = time.perf_counter() - begun
+    found["torch stalled"] = Seconds(time.perf_counter() - begun, time.process_time() - used)
     future.result()
-    found["torch beside"] = time.perf_counter() - begun
+    found["torch beside"] = Seconds(time.perf_counter() - begun, time.process_time() - used)
     _removed(target, rank, ranks)
     return found
 
@@ -235,16 +248,17 @@ def main() -> None:
         show(ranks, options.mib, options.step, seconds)
 
 
-def show(ranks: int, mib: int, step: float, seconds: dict[str, float]) -> None:
+def show(ranks: int, mib: int, step: float, seconds: dict[str, Seconds]) -> None:
     print(f"\n{mib} MiB, {ranks} ranks, medians of {ROUNDS}; load of the machine {os.getloadavg()[0]:.1f}")
     for name, value in seconds.items():
-        print(f"  {name:14} {value:8.3f} s  {mib / 1024 / value:6.2f} GiB/s")
+        speed = mib / 1024 / value.wall
+        print(f"  {name:14} {value.wall:8.3f} s  {speed:6.2f} GiB/s  processor {value.processor:7.3f} s a rank")
     for name, plain in (("save", "plain write"), ("beside", "plain write"), ("torch save", "plain write")):
-        print(f"  {name} at {seconds[plain] / seconds[name]:.0%} of the {plain}")
+        print(f"  {name} at {seconds[plain].wall / seconds[name].wall:.0%} of the {plain}")
     for name in ("load", "torch load"):
-        print(f"  {name} at {seconds['plain read'] / seconds[name]:.0%} of the plain read")
+        print(f"  {name} at {seconds['plain read'].wall / seconds[name].wall:.0%} of the plain read")
     for name in ("stalled", "torch stalled"):
-        print(f"  {name} {seconds[name] / step:.2%} of a step of {step} s")
+        print(f"  {name} {seconds[name].wall / step:.2%} of a step of {step} s")
 
 
 if __name__ == "__main__":
