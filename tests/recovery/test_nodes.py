@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
+from stoker.progress import Silent
+from stoker.recipe.loading import load_recipe
 from stoker.recovery import several_nodes
+from stoker.recovery.drill import rehearse
+from stoker.recovery.faults import parse_fault
 from stoker.recovery.node_link import knock
 from stoker.recovery.nodes import read_notice
 from tests.recovery.several_commands import (
     Command,
     events,
+    in_a_process,
     prepared,
     resumed,
     samples_are_exact,
@@ -146,6 +151,19 @@ def test_without_a_spare_the_run_shrinks_and_grows_back_when_the_node_returns(tm
     assert resumed(first.run)[:2] == [0, 5]
 
 
+def test_one_node_that_is_asked_to_stop_saves_and_ends_the_run_on_all(
+    commands: Commands, undisturbed: dict[str, str]
+) -> None:
+    both = [commands.start(node, run="runs/stopped", fault="sigterm@6:1") for node in ("a", "b")]
+    assert [one.wait() for one in both] == [143, 143], both[0].said + both[1].said
+    again = [commands.start(node, run="runs/stopped", job="the next") for node in ("a", "b")]
+    assert [one.wait() for one in again] == [0, 0], again[0].said + again[1].said
+    assert weights(again[0].run) == undisturbed
+    assert samples_are_exact(again[0].run)
+    first, second = resumed(again[0].run)
+    assert (first, second >= 6) == (0, True)
+
+
 def test_another_job_and_strangers_do_not_get_in(
     commands: Commands, undisturbed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,3 +186,17 @@ def test_another_job_and_strangers_do_not_get_in(
         assert [first.wait(), second.wait()] == [0, 0], first.said + second.said
     assert weights(first.run) == undisturbed
     assert [e["event"] for e in events(first.run)] == ["node_joined"]
+
+
+def test_a_drill_over_nodes_brings_a_dropped_node_back(recipe: Path, tmp_path: Path) -> None:
+    (found,) = in_a_process(_rehearsed, recipe, tmp_path)
+    assert found["survived"], found
+    assert (found["nodes"], found["commands"], found["came"]) == (2, 1, 1)
+    assert found["blamed"] == (("drop_node@6:0:back=0.2", ()),), "that a leader is lost is all that others know"
+    assert len(found["detect_seconds"]) == len(found["recover_seconds"]) == 1
+
+
+def _rehearsed(recipe: Path, folder: Path) -> list[dict[str, Any]]:
+    loaded = load_recipe(recipe, ["recovery.node_wait_seconds=60"])
+    drills = [(parse_fault("drop_node@6:0:back=0.2"),)]
+    return [one.as_json() for one in rehearse(loaded, drills, folder, Silent(), nodes=2)]

@@ -47,6 +47,9 @@ def drill(
             metavar="FOLDER", help="Where the runs are; by default `drills` beside the run's.", show_default=False
         ),
     ] = None,
+    nodes: Annotated[
+        int, typer.Option(min=1, help="Run each drill over so many nodes, all of them on this machine.")
+    ] = 1,
     list_kinds: Annotated[bool, typer.Option("--list", help="List the kinds of faults, and stop.")] = False,
     json: AsJson = False,
 ) -> None:
@@ -67,9 +70,8 @@ def drill(
 
     drills = [_parsed(text) for text in fault or ()] + drawn(loaded, kind or ["kill"], draw, per_run, seed)
     progress = progress_for(json)
-    found = rehearse(
-        loaded, drills or every_kind(loaded, seed), folder or loaded.run.path.parent / "drills", progress
-    )
+    drills = drills or every_kind(loaded, seed)
+    found = rehearse(loaded, drills, folder or loaded.run.path.parent / "drills", progress, nodes)
     _show(found, json)
     if not all(one.survived for one in found):
         raise typer.Exit(EXIT_FAILED)

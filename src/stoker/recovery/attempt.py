@@ -43,8 +43,8 @@ class Attempt:
         self.job = job
         self.faults_done: set[str] = set()
         self.first_step = self.last_step = 0
-        self.furthest_step = 0
-        """The last that any rank completed, as far as was seen."""
+        self.furthest_step: int | None = None
+        """The last that any rank completed, as far as was seen; None when they did not get to begin."""
         self.interrupted = False
         """Whether the ranks were asked to save and end, to be started otherwise."""
         self._crews = crews

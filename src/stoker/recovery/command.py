@@ -144,7 +144,7 @@ class _Command:
         self._job = replace(self._job, attempt=max(self._job.attempt, row["attempt"] + 1))
         notice = read_notice(RunDirectory(self._job.run)) if self._lead is not None else None
         if self._lead is not None and notice is not None:
-            self._lead = replace(self._lead, begun=notice.begun)
+            self._lead = replace(self._lead, begun=notice.begun, lost="")
 
     def _judge_death(self, supervisor: Standby) -> None:
         """The supervisor died, and its ranks with it."""

@@ -11,6 +11,7 @@ A copy that is overwritten while it is sent is not kept: its note is compared be
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import os
 import shutil
@@ -28,11 +29,12 @@ from stoker.child_processes import die_with_parent
 from stoker.recovery.node_link import Door, Link, knock
 from stoker.recovery.processes import Address
 
+_log = logging.getLogger(__name__)
 FETCHED, OUTLINES, OF = "fetched", "outlines", "of-"
 SILENT_SECONDS = 30.0
 _LOOK_SECONDS = 0.02
 _ANSWER_SECONDS = 30.0
-_AGAIN_SECONDS = 0.2
+_AGAIN_SECONDS = 0.5
 """Between attempts to send what the peer did not take."""
 _CHUNK = 4 << 20
 
@@ -103,8 +105,12 @@ class _Watch:
             if self.round is not None and self.round.peer is not None:
                 try:
                     self._look(self.round, self.round.peer)
-                except OSError:  # a file that is overwritten just now, or a peer that is gone
+                except (
+                    Exception
+                ) as error:  # a file that is overwritten just now, a peer that is gone or has no room
+                    _warn("copies of this node's ranks do not reach the next node; trying again", error)
                     self._hang_up()
+                    time.sleep(_AGAIN_SECONDS)
 
     def _look(self, now: Round, peer: Address) -> None:
         notes = [path for rank in now.ranks for path in rank_folder(self._folder, rank).glob("slot-*.json")]
@@ -118,7 +124,7 @@ class _Watch:
                 time.sleep(_AGAIN_SECONDS)
                 return
             self._sent = what
-            if all(len(read_complete(rank_folder(self._folder, rank))) > 1 for rank in now.ranks):
+            if all(_twice(rank_folder(self._folder, rank)) for rank in now.ranks):
                 self._forget(now)
         self._seen = seen
 
@@ -161,6 +167,22 @@ def newest_of_all(copies: Sequence[Sequence[Snapshot]]) -> list[Snapshot]:
     return [of_rank[newest] for of_rank in together]
 
 
+_warned: set[str] = set()
+
+
+def _warn(what: str, error: Exception) -> None:
+    """Once of each kind; nothing of what happens when files are overwritten and nodes go."""
+    if not isinstance(error, EOFError | ConnectionError | FileNotFoundError) and str(error) not in _warned:
+        _warned.add(str(error))
+        _log.warning("%s: %s", what, error)
+
+
+def _twice(folder: Path) -> bool:
+    """Whether a rank has two copies of one start: then all have the older one, and earlier starts' are useless."""
+    found = read_complete(folder)
+    return len(found) > 1 and len({one.note.session for one in found}) == 1
+
+
 def _serve(door: Door, folder: Path, watch: _Watch) -> None:
     while True:
         connection.wait(door.waitables(), timeout=1.0)
@@ -170,7 +192,7 @@ def _serve(door: Door, folder: Path, watch: _Watch) -> None:
 
 def _serve_one(link: Link, folder: Path, watch: _Watch) -> None:
     channel = link.channel
-    with contextlib.suppress(Exception):  # whatever is wrong with the other side, it asks again or does without
+    try:
         while True:
             if not channel.poll(1.0):
                 continue
@@ -179,6 +201,8 @@ def _serve_one(link: Link, folder: Path, watch: _Watch) -> None:
                 channel.send(_keep(channel, folder, watch, *rest))
             elif word == "get":
                 _give(channel, folder, *rest)
+    except Exception as error:  # the other side asks again or does without
+        _warn("a copy was neither sent nor taken in", error)
     link.close()
 
 
@@ -206,7 +230,7 @@ def _keep(
     complete &= watch.round is not None and watch.round.attempt == sent.attempt
     if complete:
         _write_note(slot_file(place, number), note)
-        if len(read_complete(place)) > 1:
+        if _twice(place):
             for other in folder.glob(f"{OF}*"):  # of nodes that sent here before
                 if other.name != own:
                     shutil.rmtree(other, ignore_errors=True)

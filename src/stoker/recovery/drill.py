@@ -7,33 +7,32 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from stoker.checkpoint import latest, read_weights
-from stoker.child_processes import die_with_parent
 from stoker.data.prepare import prepare
-from stoker.errors import StokerError, Terminated
+from stoker.errors import StokerError
 from stoker.progress import Progress, Silent
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, samples_seen
+from stoker.recovery.drill_nodes import run_on_nodes
 from stoker.recovery.faults import KINDS, Fault, parse_fault, require_possible
+from stoker.recovery.forked import Forked
 from stoker.recovery.standby import standby
 from stoker.recovery.supervised import train
 from stoker.run_directory import RunDirectory
 
 _COMMANDS = 5
 """How often the command is given for one run: some faults end it, and it goes on when it is given again."""
-_END_THE_COMMAND = ("sigterm", "kill_command")
+_END_THE_COMMAND = ("sigterm", "kill_command", "drop_node")
 _NOTICED_BY_RANKS = ("replayed", "replicas_differ", "silent_corruption", "save_failed", "slow_rank")
 _SURVIVED_BY_ITSELF = (
     *("kill", "error", "freeze", "hang", "spin", "slow", "memory", "disk", "corrupt_checkpoint", "nan"),
@@ -46,6 +45,7 @@ class Rehearsal:
     """What came of one run with faults."""
 
     faults: tuple[str, ...]
+    nodes: int
     came: int
     """How many of them came: a restart that is not needed cannot be disturbed."""
     finished: bool
@@ -72,7 +72,7 @@ class Rehearsal:
     def survived(self) -> bool:
         """Whether it ended in the same place, by itself where the fault did not end the command."""
         exact = self.weights == "bit-identical" and not self.samples_lost and not self.samples_repeated
-        ending = sum(fault.partition("@")[0] in _END_THE_COMMAND for fault in self.faults)
+        ending = sum(_ends_the_command(fault, self.nodes) for fault in self.faults)
         return self.finished and exact and self.commands <= 1 + ending
 
     def as_json(self) -> dict[str, Any]:
@@ -80,12 +80,19 @@ class Rehearsal:
         return {**asdict(self), "survived": self.survived}
 
 
+def _ends_the_command(fault: str, nodes: int) -> bool:
+    """Whether it has to be given again: on one node when that is dropped, on several when all are asked to stop."""
+    kind = fault.partition("@")[0]
+    return kind in _END_THE_COMMAND and (nodes == 1 or kind == "sigterm")
+
+
 def rehearse(
-    loaded: LoadedRecipe, drills: Sequence[tuple[Fault, ...]], folder: Path, progress: Progress
+    loaded: LoadedRecipe, drills: Sequence[tuple[Fault, ...]], folder: Path, progress: Progress, nodes: int = 1
 ) -> list[Rehearsal]:
     """Run the recipe undisturbed, and once for each of `drills`, in folders of `folder`.
 
-    Raises `BadInput` when a fault cannot be, and `StokerError` when the undisturbed run fails.
+    With more than one of `nodes` each drill is a run over so many nodes, all on this machine; the undisturbed run
+    is on one. Raises `BadInput` when a fault cannot be, and `StokerError` when the undisturbed run fails.
     """
     for faults in drills:
         for fault in faults:
@@ -102,7 +109,7 @@ def rehearse(
         for number, faults in enumerate(drills, 1):
             task.describe(" + ".join(map(str, faults)))
             run = RunDirectory(folder / f"drill-{number:03d}")
-            found.append(_rehearse_one(loaded, run, faults, reference))
+            found.append(_rehearse_one(loaded, run, faults, reference, nodes))
             task.advance()
     return found
 
@@ -151,27 +158,37 @@ def _drawn_fault(recipe: Recipe, dice: random.Random, kind: str, earlier: int) -
 
 
 def _rehearse_one(
-    loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...], reference: RunDirectory | None
+    loaded: LoadedRecipe,
+    run: RunDirectory,
+    faults: tuple[Fault, ...],
+    reference: RunDirectory | None,
+    nodes: int = 1,
 ) -> Rehearsal:
     shutil.rmtree(run.path, ignore_errors=True)
     began, commands, left, said = time.time(), 0, faults, ""
     finished = False
     while commands < _COMMANDS and not finished:
         commands += 1
-        finished, said, done = _command(loaded, run, left)
+        finished, said, done = _command(loaded, run, left, nodes)
         left = tuple(fault for fault in left if str(fault) not in done)
         if not finished and not done:
             break
     took = time.time() - began
     found: Rehearsal = _in_a_process(_judge, loaded, run, faults, reference, what="reading the record")
-    return replace(found, finished=finished, commands=commands, seconds=took, said="" if finished else said)
+    said = "" if finished else said
+    return replace(found, nodes=nodes, finished=finished, commands=commands, seconds=took, said=said)
 
 
-def _command(loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...]) -> tuple[bool, str, set[str]]:
+def _command(
+    loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...], nodes: int
+) -> tuple[bool, str, set[str]]:
     """Train as the command does. Whether it finished, why not, and which faults have come by then."""
     before = _in_a_process(_faults_done, run, what="reading the record")
     try:
-        _in_a_process(_train, loaded, run, faults, what="the command")
+        if nodes > 1:
+            run_on_nodes(nodes, partial(_train, loaded, run, faults), faults)
+        else:
+            _in_a_process(_train, loaded, run, faults, what="the command")
         finished, said = True, ""
     except StokerError as error:
         finished, said = False, str(error)
@@ -179,34 +196,7 @@ def _command(loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...])
 
 
 def _in_a_process(function: Callable[..., Any], *arguments: Any, what: str) -> Any:
-    """What `function` returns in a process of its own. Raises its `StokerError`, or one that says how it ended."""
-    context = get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(function, arguments, theirs))
-    process.start()
-    theirs.close()
-    try:
-        error, value = ours.recv()
-    except EOFError:
-        process.join()
-        code = process.exitcode or 0
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        raise StokerError(f"{what} {how}") from None
-    finally:
-        process.join()
-    if error is not None:
-        raise StokerError(error)
-    return value
-
-
-def _child(function: Callable[..., Any], arguments: tuple[Any, ...], result: Connection) -> None:
-    die_with_parent(by_thread=False)
-    try:
-        result.send((None, function(*arguments)))
-    except Terminated as error:
-        result.send((f"{error} (exit code {error.exit_code})", None))
-    except Exception as error:
-        result.send((str(error) or type(error).__name__, None))
+    return Forked(what, function, *arguments).result()
 
 
 def _prepare(loaded: LoadedRecipe) -> None:
@@ -251,6 +241,7 @@ def _judge(
     samples = samples_seen(record)
     return Rehearsal(
         faults=tuple(map(str, faults)),
+        nodes=1,
         came=len(injected),
         finished=False,
         commands=0,

@@ -72,7 +72,8 @@ def killed_rank(sights: Mapping[int, Sight]) -> int | None:
 
 def lost_node(node: str, ranks: tuple[int, ...]) -> Failure:
     """A whole node cannot be reached any more."""
-    said = f"node {node} was lost, with ranks {', '.join(map(str, ranks))}."
+    with_ranks = f", with ranks {', '.join(map(str, ranks))}" if ranks else ""
+    said = f"node {node} was lost{with_ranks}."
     return Failure("node_lost", ranks, said, StokerError(f"{said} {_SAVED}"), {"node": node})
 
 

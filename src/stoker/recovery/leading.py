@@ -14,7 +14,7 @@ from stoker.plural import counted
 from stoker.recipe import Recipe
 from stoker.recovery.attempt import Attempt, Tell
 from stoker.recovery.crew import Crew, LocalCrew
-from stoker.recovery.failure import Failure
+from stoker.recovery.failure import Failure, lost_node
 from stoker.recovery.node_copies import NodeCopies, Round
 from stoker.recovery.node_link import Door, Link
 from stoker.recovery.nodes import Notice, Place, new_token, write_notice
@@ -47,6 +47,8 @@ class Lead:
     """Of the run."""
     begun: bool
     """Whether ranks of this job have been started before, under this leader or another."""
+    lost: str = ""
+    """The node that led before and is lost."""
 
 
 @dataclass
@@ -82,6 +84,16 @@ class Leading:
         self._size = 0
         """Ranks of the last attempt."""
         self._missing_since = time.monotonic()
+        if lead.lost:
+            detail = {**lost_node(lead.lost, ()).as_detail(), "retried": True}
+            row = {
+                "step": None,
+                "event": "failure",
+                "attempt": job.attempt - 1,
+                "time": time.time(),
+                "detail": detail,
+            }
+            tell({"kind": "event", "row": row})
         self._at_fault: tuple[str, int] = ("", 0)
         self._furthest: int | None = None
 
@@ -122,7 +134,8 @@ class Leading:
 
     def note(self, failure: Failure, attempt: Attempt) -> None:
         """Learn from how an attempt ended."""
-        self._furthest = attempt.furthest_step
+        if attempt.furthest_step is not None:
+            self._furthest = attempt.furthest_step
         self.look_after()
         blamed = {
             node for node, ranks in self._ranks_by_node(attempt.job.recipe).items() if {*ranks} & {*failure.ranks}

@@ -99,6 +99,7 @@ class OneOfSeveral:
     def _lead(self, lock: int) -> TrainingOutcome:
         before, place = read_notice(self._run), self._place
         begun = before is not None and before.job == place.job and before.begun
+        lost = before.node if begun and before is not None else ""  # or it would still lead, or have ended the run
         write_notice(self._run, Notice(place.job, place.node, "", place.host, 0, "", begun))
         self._progress.say(f"node {place.node} leads")
         identity = identity_of(self._run)
@@ -115,7 +116,7 @@ class OneOfSeveral:
             tuple(fault for fault in self._faults if str(fault) not in done),
             lock,
             self._folder(identity),
-            Lead(place, self._ranks, identity, begun),
+            Lead(place, self._ranks, identity, begun, lost),
         )
 
     def _follow(self, notice: Notice, stop: StopRequest) -> bool:

@@ -118,9 +118,7 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
     progress = _load(job, checkpoints, world.rank, model, optimizer)
     if progress is not None:
         position = Position.from_progress(progress, attempt)
-    if (
-        job.snapshots is not None and job.copies is None
-    ):  # several nodes keep all of a set until there is a newer one
+    if job.snapshots is not None and job.copies is None:  # several nodes keep a set until there is a newer one
         remove_beyond(job.snapshots, world.layout.world_size)
     clock.marks.stand_at(position.step)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
