@@ -24,11 +24,13 @@ from stoker.planning.reliability.changes import (
     worths,
 )
 from stoker.planning.reliability.description import RunDescription
+from stoker.planning.reliability.formula import goodput_of
 from stoker.planning.reliability.optimum import BestInterval, best_intervals, with_intervals
 from stoker.planning.reliability.process import DAY, HOUR, Process
 from stoker.planning.reliability.runs import Runs, simulate
 
 QUANTILES = (0.05, 0.5, 0.95)
+_LEAST_GOODPUT = 1e-3
 _HOPELESS = 8.0
 """With so many failures expected in one restart it succeeds once in thousands of attempts: nothing to simulate."""
 
@@ -64,7 +66,7 @@ class Answer:
     process: Process
     point: Point
     simulated: Simulated | None
-    """None where restarts practically never succeed."""
+    """None where the run makes next to no headway."""
     intervals: list[BestInterval]
     spares: int
     """With which the work costs least."""
@@ -141,7 +143,7 @@ def _simulated(
     run: RunDescription, process: Process, runs: int, seed: int, advance: Callable[[float], object]
 ) -> Simulated | None:
     longest = max([process.attempt(kind, int(level)) for kind, level in enumerate(process.levels_of)], default=0.0)
-    if process.rate * longest > _HOPELESS:
+    if process.rate * longest > _HOPELESS or goodput_of(process).goodput < _LEAST_GOODPUT:
         return None
     work = None if run.wall_days else (run.ideal_days or default_days()) * DAY
     wall = run.wall_days * DAY if run.wall_days else None

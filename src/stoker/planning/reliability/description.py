@@ -204,6 +204,10 @@ class RunDescription(Section):
                 f"replicas.count: expected a divisor of the run's {self.nodes} nodes, got {count}; "
                 "a group is made of whole nodes"
             )
+        if self.replicas.mode == "per_step" and count < 2:
+            raise ValueError(
+                "replicas.count: expected 2 or more with `mode: per_step`, got 1; the others go on, and there are none"
+            )
         if self.replicas.minimum > count:
             raise ValueError(
                 f"replicas.minimum: expected at most replicas.count ({count}), got {self.replicas.minimum}"

@@ -90,7 +90,7 @@ def goodput_of(process: Process) -> Goodput:
 def _goodput(process: Process, uptime_share: float) -> tuple[Goodput, float]:
     speeds = _speeds(process, uptime_share)
     rates = process.rates * speeds.groups
-    if process.description.failures.spacing == "regular":
+    if process.description.failures.spacing == "regular" and process.rate > 0:
         rates = process.rates / process.rate / uptime_between_regular(process)
     down = _downtime(process, rates)
     passages = passages_of(process, rates, speeds.groups)

@@ -121,7 +121,7 @@ class Process:
         """Mean seconds that a group stays away after it failed, without waiting for a node; `per_step` alone."""
         leaving = self.levels_of < 0
         if not self.per_step or not self.rates[leaving].sum():
-            return self.common_restart
+            return max(self.common_restart, 1e-3)
         swap = np.where(self.replaced, self.description.spares.swap_seconds, 0.0)
         away = (self.detection + self.restart + swap)[leaving]
         return float(max(np.average(away, weights=self.rates[leaving]), 1e-3))

@@ -18,7 +18,7 @@ from stoker.planning.reliability.process import Process
 from stoker.planning.reliability.slowest import draw_maximum, expected_maximum
 from stoker.planning.reliability.spares import broken_nodes, share_in_use
 
-_MOST_EVENTS = 20_000
+_MOST_EVENTS = 4_000
 """That one stretch of a run is followed for."""
 _LAST_EVENT = 4 * _MOST_EVENTS
 """After it a run that gets nowhere is left where it is."""
@@ -129,7 +129,8 @@ class _State:
         )
         self.slow: Indices = self.random.poisson(process.slowing / process.finding, runs).astype(np.int64)
         self.away: Indices = np.zeros(runs, dtype=np.int64)
-        self._every = 1 / process.rate if process.description.failures.spacing == "regular" else None
+        regular = process.description.failures.spacing == "regular" and process.rate > 0
+        self._every = 1 / process.rate if regular else None
         self._leaving = 0.0 if self._every else float(process.rates[process.levels_of < 0].sum())
         self._next_failure = self.random.random(runs) / process.rate if self._every else np.zeros(runs)
         self._wait_for_nodes(np.arange(runs))

@@ -62,7 +62,7 @@ def _mtbf(answer: Answer) -> str:
 def _simulated_goodput(answer: Answer) -> str:
     simulated = answer.simulated
     if simulated is None:
-        return "; not simulated, because a restart is practically always ended by another failure"
+        return "; not simulated, because the run makes next to no headway"
     low, _, high = simulated.goodput_quantiles.values()
     return (
         f", {_percent(simulated.goodput)} in {counted(simulated.runs, 'simulated runs')} "
