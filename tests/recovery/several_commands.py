@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Command:
         run: str = "runs/small",
         job: str = "job",
         fault: str = "",
+        overrides: Sequence[str] = (),
     ) -> None:
         """`node` None: an ordinary command, on one node."""
         self.node = node
@@ -56,7 +57,9 @@ class Command:
             **({"STOKER_NODES": str(nodes), "STOKER_NODE": node, "STOKER_JOB": job} if node is not None else {}),
             "STOKER_ADDRESS": "127.0.0.1",
         }
-        self.process = _FORK.Process(target=_main, args=(recipe, self.run, environment, self._output, fault))
+        self.process = _FORK.Process(
+            target=_main, args=(recipe, overrides, self.run, environment, self._output, fault)
+        )
         self.process.start()
 
     def wait(self, seconds: float = 120) -> int:
@@ -85,14 +88,21 @@ class Command:
         self.process.join()
 
 
-def _main(recipe: Path, run: RunDirectory, environment: dict[str, str], output: Path, fault: str) -> None:
+def _main(
+    recipe: Path,
+    overrides: Sequence[str],
+    run: RunDirectory,
+    environment: dict[str, str],
+    output: Path,
+    fault: str,
+) -> None:
     os.environ.update(environment)
     sys.stdout = sys.stderr = open(output, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     code = 0
     try:
         with standby(forked=True) as ready:
             faults = tuple(parse_fault(one) for one in fault.split("+") if one)
-            train(load_recipe(recipe), run, _Printing(), ready, faults)
+            train(load_recipe(recipe, overrides), run, _Printing(), ready, faults)
     except StokerError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
         code = error.exit_code

@@ -100,12 +100,30 @@ def test_a_worker_that_is_killed_on_another_node_costs_no_step(
     assert (failure["detail"]["kind"], failure["detail"]["ranks"]) == ("killed", [1])
 
 
+def test_a_rank_that_is_frozen_on_another_node_is_found_out(
+    commands: Commands, undisturbed: dict[str, str]
+) -> None:
+    given = {"run": "runs/frozen", "fault": "freeze@6:1", "overrides": ["recovery.hang_seconds=1"]}
+    both = [commands.start(node, **given) for node in ("a", "b")]
+    assert [one.wait() for one in both] == [0, 0], both[0].said + both[1].said
+    assert weights(both[0].run) == undisturbed
+    (failure,) = [e for e in events(both[0].run) if e["event"] == "failure"]
+    assert (failure["detail"]["kind"], failure["detail"]["ranks"]) == ("hang", [1])
+    assert failure["detail"]["why"] == "its process is stopped"
+    assert not [e for e in events(both[0].run) if e["event"] == "node_lost"]
+
+
+SHARDED = ("layout.dp_replicate=1", "layout.dp_shard=2")
+"""No rank has the whole state; with `across_layouts` the weights are those of two copies."""
+
+
 @pytest.mark.parametrize("rank", [1, 0], ids=["following", "leading"])
 def test_a_spare_takes_the_place_of_a_node_that_is_lost_with_its_memory(
     commands: Commands, undisturbed: dict[str, str], rank: int
 ) -> None:
     run, fault = f"runs/lost-{rank}", f"drop_node@6:{rank}"
-    all_three = [commands.start(node, 3, run=run, fault=fault) for node in ("a", "b", "c")]
+    overrides = SHARDED if rank == 1 else ()
+    all_three = [commands.start(node, 3, run=run, fault=fault, overrides=overrides) for node in ("a", "b", "c")]
     said = "".join
     codes = sorted(one.wait() for one in all_three)
     assert codes == [-9, 0, 0], said(one.said for one in all_three)
@@ -135,12 +153,13 @@ def test_without_a_spare_the_run_shrinks_and_grows_back_when_the_node_returns(tm
     commands = Commands(longer)
     try:
         # Slow enough that there are steps left when the node is back.
-        first = commands.start("a", fault="drop_node@6:1+slow@8:0:factor=10,steps=100")
+        fault = "drop_node@6:1+slow@8:0:factor=10,steps=100"
+        first = commands.start("a", fault=fault, overrides=SHARDED)
         first.wait_for("node a leads")
-        second = commands.start("b")
+        second = commands.start("b", overrides=SHARDED)
         assert second.wait() == -9, second.said
         first.wait_for("shrunk from 2 to 1")
-        again = commands.start("b")
+        again = commands.start("b", overrides=SHARDED)
         assert [first.wait(), again.wait()] == [0, 0], first.said + again.said
     finally:
         commands.end()

@@ -56,12 +56,17 @@ class Attempt:
         self._heard = False
         self._suspected_since: float | None = None
         self._stopping = False
+        self._before_silence: Callable[[], None] = lambda: None
 
-    def run(self, interrupted: Callable[[], bool] = lambda: False) -> Failure | None:
+    def run(
+        self, interrupted: Callable[[], bool] = lambda: False, before_silence: Callable[[], None] = lambda: None
+    ) -> Failure | None:
         """None when every rank has done the last step.
 
-        `interrupted` is asked all the time whether these ranks shall save and end, as they do after SIGTERM.
+        `interrupted` is asked all the time whether these ranks shall save and end, as they do after SIGTERM;
+        `before_silence` is called when what follows takes seconds.
         """
+        self._before_silence = before_silence
         crews = [crew for crew, _ in self._crews]
         try:
             meeting = crews[0].open_meeting()
@@ -145,6 +150,7 @@ class Attempt:
         self._suspected_since = self._suspected_since or now
         if now - self._suspected_since < _SUSPECT_SECONDS:
             return None
+        self._before_silence()
         views = {rank: view for crew in crews for rank, view in crew.views().items()}
         silent = max(self._silence.silent_for(rank, now) for rank in hanging)
         return hang(views, silent, self._silence.shortest_limit)

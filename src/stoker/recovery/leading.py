@@ -29,6 +29,7 @@ from stoker.training.signals import StopRequest
 SILENT_SECONDS = 6.5
 """A node that says nothing for so long is lost. It has ended its ranks by then: see `following`."""
 _LOOK_SECONDS = 0.05
+_LOOKING_SECONDS = 15.0
 _HELLO_SECONDS = 10.0
 """How long a node may be a guest: until it has said who it is, and until an earlier link to it has broken."""
 _FETCHES = 3
@@ -159,6 +160,11 @@ class Leading:
             elif crew.stop_asked:
                 self._stop.asked = True
             crew.beat()
+
+    def before_silence(self) -> None:
+        """Ask the others not to take the leader for lost while it looks closely at ranks that hang."""
+        for crew in self._others.values():
+            crew.busy(_LOOKING_SECONDS)
 
     def close(self, farewell: Message) -> None:
         """Tell every node how the run has ended."""

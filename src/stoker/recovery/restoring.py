@@ -58,7 +58,7 @@ def choose(
         if furthest is None or one.step <= furthest
     ]
     sets = complete_sets(one for _, one in copies)
-    on_disk = _newest_saved(checkpoints)
+    on_disk = _newest_saved(checkpoints, idle)
     if not sets or sets[0][0].step < on_disk:
         return Copies()
     chosen = Copies(sets[0][0].step, sets[0][0].note.session)
@@ -109,7 +109,7 @@ def covering(copies: Sequence[Snapshot]) -> set[int]:
     return found
 
 
-def _newest_saved(checkpoints: Place) -> int:
+def _newest_saved(checkpoints: Place, idle: Callable[[], None]) -> int:
     """The step of the newest checkpoint, 0 when there is none or nobody answers.
 
     Asked in a process of its own: what speaks to an object store has threads, and this process forks ranks.
@@ -119,8 +119,13 @@ def _newest_saved(checkpoints: Place) -> int:
     process = context.Process(target=_tell_newest, args=(checkpoints, theirs))
     process.start()
     theirs.close()
+    until = time.monotonic() + _INVENTORY_SECONDS
     try:
-        return int(ours.recv()) if ours.poll(_INVENTORY_SECONDS) else 0
+        while not ours.poll(_LOOK_SECONDS):
+            if time.monotonic() > until:
+                return 0
+            idle()
+        return int(ours.recv())
     except EOFError:
         return 0
     finally:

@@ -35,6 +35,9 @@ class Nodes(Protocol):
     def note(self, failure: Failure, attempt: Attempt) -> None:
         """How an attempt ended."""
 
+    def before_silence(self) -> None:
+        """To be called when nothing else will be for seconds."""
+
     def look_after(self) -> None:
         """To be called all the time while there is nothing else to do."""
 
@@ -52,6 +55,9 @@ class _OneNode:
         return False
 
     def note(self, failure: Failure, attempt: Attempt) -> None:
+        pass
+
+    def before_silence(self) -> None:
         pass
 
     def look_after(self) -> None:
@@ -92,7 +98,7 @@ class Supervisor:
         while True:
             self._job, crews = nodes.gather(self._job)
             attempt = Attempt(self._job, crews, self._faults, self._silence, self._stop, self._tell)
-            failure = attempt.run(nodes.wants_others)
+            failure = attempt.run(nodes.wants_others, nodes.before_silence)
             if failure is None:
                 return
             self._trained |= attempt.last_step > attempt.first_step
