@@ -206,7 +206,7 @@ class RunDescription(Section):
             )
         if self.replicas.mode == "per_step" and count < 2:
             raise ValueError(
-                "replicas.count: expected 2 or more with `mode: per_step`, got 1; the others go on, and there are none"
+                "replicas.count: expected 2 or more with `mode: per_step`, got 1; there are no others to go on"
             )
         if self.replicas.minimum > count:
             raise ValueError(

@@ -62,8 +62,8 @@ class BrokenNodes:
 
     def waiting_after(self, seconds: float) -> float:
         """Share of time spent waiting, when so many seconds have passed before it is known that it has to be."""
-        if self.entries == 0:
-            return 0.0
+        if self.entries == 0:  # it never waits, or always
+            return self.waiting
         mean = self.waiting / self.entries
         return self.waiting * math.exp(-seconds / mean)
 
