@@ -258,8 +258,8 @@ class Trainer:
         """Load the state after step `earlier`, drop what is newer, and note what was decided."""
         self._decide(decided)
         with self.clock.phase("checkpoint"):
+            self.saver.forget()  # first: a run that is killed in between must not go on from what is given up
             progress = go_back_to(self.saver.checkpoints, earlier, self.step.model.held, self.step.optimizer)
-            self.saver.forget()
         self.position = Position.from_progress(progress, self.position.attempt)
         self.step.take_up(progress)
         self.clock.marks.stand_at(self.position.step)
