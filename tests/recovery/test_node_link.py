@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stoker.errors import BadInput
 from stoker.recovery import node_link
 from stoker.recovery.blame import RankView
 from stoker.recovery.crew import Sight
@@ -213,6 +214,11 @@ def test_a_door_lets_in_who_knows_the_token_and_waits_for_nobody() -> None:
     for stranger in strangers:
         stranger.close()
     door.close()
+
+
+def test_an_address_of_another_machine_is_refused_with_what_to_do() -> None:
+    with pytest.raises(BadInput, match=r"cannot listen at 192\.0\.2\.1: .*STOKER_ADDRESS"):
+        Door("192.0.2.1", "token", SILENT)
 
 
 def test_who_does_not_know_the_token_is_not_taken_for_the_leader() -> None:

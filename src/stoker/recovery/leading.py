@@ -82,6 +82,7 @@ class Leading:
         self._others: dict[str, RemoteCrew] = {}
         self._couriers: dict[str, Address | None] = {place.node: self._copies.address}
         self._posts: list[str] = []
+        self._found: dict[int, Recipe | None] = {}
         self._size = 0
         """Ranks of the last attempt."""
         self._missing_since = time.monotonic()
@@ -130,7 +131,7 @@ class Leading:
         self.look_after()
         if self._size == self._full.layout.world_size:
             return False
-        possible = largest(self._full, len(self._nodes) * self._lead.ranks)
+        possible = self._possible()
         return possible is not None and possible.layout.world_size > self._size
 
     def note(self, failure: Failure, attempt: Attempt) -> None:
@@ -230,7 +231,7 @@ class Leading:
             if len(self._nodes) >= needed:
                 recipe = self._full
             elif self._notice.begun and time.monotonic() - self._missing_since >= self._patience:
-                recipe = largest(self._full, len(self._nodes) * self._lead.ranks)
+                recipe = self._possible()
             if recipe is not None:
                 self._fill(self._needed(recipe))
                 return recipe
@@ -248,6 +249,13 @@ class Leading:
 
     def _waitables(self) -> list[Any]:
         return [one for crew in self._others.values() for one in crew.waitables()]
+
+    def _possible(self) -> Recipe | None:
+        """The largest that the nodes that are here can do; asked all the time, and worked out once."""
+        ranks = len(self._nodes) * self._lead.ranks
+        if ranks not in self._found:
+            self._found[ranks] = largest(self._full, ranks)
+        return self._found[ranks]
 
     def _needed(self, recipe: Recipe) -> int:
         return -(-recipe.layout.world_size // self._lead.ranks)

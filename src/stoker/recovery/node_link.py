@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from stoker.errors import BadInput
 from stoker.recovery.processes import Address
 
 Order = tuple[Any, ...]
@@ -123,7 +124,13 @@ class Door:
     """Where nodes connect. Looking after it never waits for anyone: whoever does not prove itself is shown out."""
 
     def __init__(self, host: str, token: str, silent_seconds: float) -> None:
-        self._listener = socket.create_server((host, 0), backlog=1024)
+        try:
+            self._listener = socket.create_server((host, 0), backlog=1024)
+        except OSError as error:
+            raise BadInput(
+                f"this node cannot listen at {host}: {error.strerror or error}. STOKER_ADDRESS says at which of "
+                "its own addresses other nodes reach it"
+            ) from None
         self._listener.setblocking(False)
         self._token = token
         self._silent_seconds = silent_seconds
