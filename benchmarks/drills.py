@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/drills.py --kills 300 --freezes 100
 
 Prints, for each layout: how many faults came, whether every run ended in the same place, how soon faults were
-noticed and training went on, whether the right rank was named. Exits with 1 when a run did not end in the same place.
+noticed and training went on, whether the right rank was named. Exits with 1 when a run ended elsewhere.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def require_compatible(old: Recipe, new: Recipe) -> tuple[Difference, ...]:
             + "\n".join(f"  {difference}" for difference in refused)
             + "\nPut the old values back, or choose another folder (--run FOLDER, or another `name`). What may "
             "change under a run: training.steps, training.micro_batch_size, training.threads, "
-            "training.timeout_seconds, layout, checkpoint, recovery, evaluation, telemetry, data.workers, data.prepared."
+            "training.timeout_seconds, layout, checkpoint, recovery, evaluation, telemetry, data.workers, "
+            "data.prepared."
         )
     return tuple(difference for difference in found if difference.freedom is not None)
 
