@@ -207,15 +207,17 @@ def test_another_job_and_strangers_do_not_get_in(
     assert [e["event"] for e in events(first.run)] == ["node_joined"]
 
 
-def test_a_drill_over_nodes_brings_a_dropped_node_back(recipe: Path, tmp_path: Path) -> None:
-    (found,) = in_a_process(_rehearsed, recipe, tmp_path)
-    assert found["survived"], found
-    assert (found["nodes"], found["commands"], found["came"]) == (2, 1, 1)
-    assert found["blamed"] == (("drop_node@6:0:back=0.2", ()),), "that a leader is lost is all that others know"
-    assert len(found["detect_seconds"]) == len(found["recover_seconds"]) == 1
+def test_a_drill_over_nodes_brings_a_dropped_node_back_and_leaves_links_whole(recipe: Path, tmp_path: Path) -> None:
+    dropped, cut_off = in_a_process(_rehearsed, recipe, tmp_path)
+    for found in (dropped, cut_off):
+        assert found["survived"], found
+        assert (found["nodes"], found["commands"], found["came"]) == (2, 1, 1)
+        assert len(found["detect_seconds"]) == len(found["recover_seconds"]) == 1
+    assert dropped["blamed"] == (("drop_node@6:0:back=0.2", ()),), "that a leader is lost is all that others know"
+    assert cut_off["blamed"] == (("network@6:1", (1,)),), "a rank's connections are not its node's"
 
 
 def _rehearsed(recipe: Path, folder: Path) -> list[dict[str, Any]]:
     loaded = load_recipe(recipe, ["recovery.node_wait_seconds=60"])
-    drills = [(parse_fault("drop_node@6:0:back=0.2"),)]
+    drills = [(parse_fault("drop_node@6:0:back=0.2"),), (parse_fault("network@6:1"),)]
     return [one.as_json() for one in rehearse(loaded, drills, folder, Silent(), nodes=2)]

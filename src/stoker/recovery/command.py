@@ -28,6 +28,8 @@ from stoker.training.launching import TrainingOutcome, helping, open_run, outcom
 from stoker.training.rank import Job
 from stoker.training.signals import StopRequest, listening
 
+_DURING_ATTEMPTS = ("node_joined", "node_lost", "shrunk", "grown")
+"""Events that end no attempt; all others of a supervisor do."""
 _DEATHS = 3
 """How often the supervisor may die without a step between before the command gives up."""
 
@@ -141,7 +143,8 @@ class _Command:
 
     def _learn(self, row: dict[str, Any]) -> None:
         """What the next supervisor has to know."""
-        self._job = replace(self._job, attempt=max(self._job.attempt, row["attempt"] + 1))
+        over = row["event"] not in _DURING_ATTEMPTS
+        self._job = replace(self._job, attempt=max(self._job.attempt, row["attempt"] + over))
         notice = read_notice(RunDirectory(self._job.run)) if self._lead is not None else None
         if self._lead is not None and notice is not None:
             self._lead = replace(self._lead, begun=notice.begun, lost="")

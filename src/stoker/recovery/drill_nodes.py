@@ -12,6 +12,8 @@ from stoker.recovery.faults import Fault
 from stoker.recovery.forked import Forked
 
 _LOOK_SECONDS = 0.05
+_DROPPING = ("drop_node", "kill_command")
+"""Faults that leave nothing of a node."""
 
 
 def run_on_nodes(nodes: int, train: Callable[[], None], faults: tuple[Fault, ...]) -> None:
@@ -20,7 +22,7 @@ def run_on_nodes(nodes: int, train: Callable[[], None], faults: tuple[Fault, ...
     Returns when those that are there have finished. Raises `StokerError` when one fails, or none is left.
     """
     job = f"drill-{uuid.uuid4().hex[:12]}"
-    drops = [fault.option("back") for fault in sorted(faults, key=_when) if fault.kind == "drop_node"]
+    drops = [dict(fault.options).get("back", 0.0) for fault in sorted(faults, key=_when) if fault.kind in _DROPPING]
     working = {f"node-{number}": _started(f"node-{number}", nodes, job, train) for number in range(nodes)}
     coming_back: dict[str, float] = {}
     finished = 0

@@ -6,6 +6,7 @@ import datetime
 import os
 import signal
 import socket
+import stat
 import threading
 import time
 import traceback
@@ -124,6 +125,7 @@ def _rank_main(
     faults: tuple[Fault, ...],
 ) -> None:
     die_with_parent()
+    _let_go_of_connections(here.listener)
     for other in others:  # the supervisor's ends, which a fork copies: a rank that dies must be seen to
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's to judge, which passes it on as SIGTERM
@@ -147,6 +149,23 @@ def _rank_main(
         os._exit(getattr(error, "exit_code", EXIT_FAILED))
     talk.send({"kind": "finished", "rank": rank})
     os._exit(0)
+
+
+def _let_go_of_connections(but: socket.socket | None) -> None:
+    """Let go of the supervisor's connections to other nodes, which a fork copies: what breaks here is not to break
+    them. Their numbers stay taken, for objects in memory still know them."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for entry in os.listdir("/dev/fd"):
+        number = int(entry)
+        try:
+            if number == (but.fileno() if but is not None else -1) or not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(number)) as found:
+                if found.family in (socket.AF_INET, socket.AF_INET6):
+                    os.dup2(nothing, number, inheritable=False)
+        except OSError:  # the list's own entry, closed by now
+            continue
+    os.close(nothing)
 
 
 def _meet(here: _Here, ranks: int, timeout: datetime.timedelta) -> TCPStore | None:
