@@ -16,7 +16,7 @@ import pytest
 from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.run_directory import RunDirectory
 from tests.end_to_end.small_job import command, environment, stoker, write_job
-from tests.verification.this_commit import commit_number
+from tests.verification.this_commit import commit_number, drawn
 
 pytestmark = pytest.mark.slow
 
@@ -60,12 +60,18 @@ def test_a_run_survives_what_happens_to_its_processes(recipe: Path, tmp_path: Pa
 
 
 def test_a_run_survives_what_happens_to_its_state_and_surroundings(recipe: Path, tmp_path: Path) -> None:
-    faults = ["corrupt_checkpoint@7:0", "disk@6:0", "memory@7:1", "network@7:1", "nan@5:1"]
-    faults += ["flip_weight@7:1", "flip_gradient@6:0"]
+    faults = ["corrupt_checkpoint@7:0", "disk@6:0", "memory@7:1", "network@7:1"]
     given = [word for fault in faults for word in ("--fault", fault)]
     found = drill(recipe, tmp_path, "layout.dp_replicate=2", *given)
     assert all(one["came"] == 1 and one["commands"] == 1 for one in found)
-    for number, rank in ((6, 1), (7, 0)):
+
+
+def test_wrong_numbers_are_found_done_again_and_put_down_to_their_rank(recipe: Path, tmp_path: Path) -> None:
+    faults = ["nan@5:1", "flip_weight@7:1", "flip_gradient@6:0"]
+    given = [word for fault in faults for word in ("--fault", fault)]
+    found = drill(recipe, tmp_path, "layout.dp_replicate=2", *given)
+    assert all(one["came"] == 1 and one["restarts"] == 0 for one in found)
+    for number, rank in ((2, 1), (3, 0)):
         (named,) = [e for e in events(tmp_path / f"drill-{number:03d}", 0) if e["event"] == "silent_corruption"]
         assert named["detail"]["ranks"] == [rank]
 
@@ -78,14 +84,18 @@ def test_a_run_survives_the_loss_of_its_supervisor_and_goes_on_after_that_of_its
     assert [one["commands"] for one in found] == [1, 2, 2]
 
 
-@pytest.mark.parametrize("layout", ["dp_replicate=2", "dp_shard=2", "tp=2", "pp=2", "cp=2"])
-def test_drawn_kills_of_any_rank_at_any_instant(recipe: Path, tmp_path: Path, layout: str) -> None:
-    """Four kills of every layout, drawn anew by every commit; `make drill` makes 300."""
-    seed = str(commit_number() % 10**6)
-    copies = "recovery.copy_every=1" if layout != "tp=2" else "recovery.copy_every=0"
-    given = [copies, "recovery.same_failure=9", "--draw=4", "--per-run=4", "--seed", seed]
+LAYOUTS = ["dp_replicate=2", "dp_shard=2", "tp=2", "pp=2", "cp=2", "dp_replicate=3"]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_drawn_kills_of_any_rank_at_any_instant(recipe: Path, tmp_path: Path, which: int) -> None:
+    """Ten kills of each of two layouts, all drawn anew by every commit; `make drill` makes 300 of eight layouts."""
+    number = commit_number()
+    layout = drawn(LAYOUTS, 2)[which]
+    copies = f"recovery.copy_every={(number + which) % 2}"
+    given = [copies, "recovery.same_failure=12", "--draw=10", "--per-run=10", "--seed", str(number % 10**6)]
     (one,) = drill(recipe, tmp_path, f"layout.{layout}", *given)
-    assert one["came"] >= 1
+    assert one["came"] >= 3
 
 
 def test_one_process_is_watched_over_too(recipe: Path, tmp_path: Path) -> None:
@@ -160,6 +170,27 @@ def test_what_cannot_be_is_refused_before_anything_runs(recipe: Path, tmp_path: 
         assert result.returncode == 2
         assert said in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_sigterm_asks_for_another_turn_where_the_recipe_says_so(recipe: Path, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    arguments = [f"run={run.path}", "recovery.on_sigterm=requeue", "training.steps=100000", "evaluation.every=0"]
+    process = subprocess.Popen(
+        command("train", recipe, *arguments),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not run.record.exists() or Record(run.record).steps().height < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 75
+    finally:
+        process.kill()
+    assert list(run.checkpoints.glob("step-*"))
 
 
 def test_every_kind_of_fault_is_listed_for_people_and_machines() -> None:

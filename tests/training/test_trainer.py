@@ -364,3 +364,14 @@ def test_a_batch_ramp_changes_the_batch_where_it_says(corpus: Corpus, tmp_path: 
     sizes = (steps["last_sample"] - steps["first_sample"]).to_list()
     assert sizes == [4] * 3 + [8] * 3 + [16] * 6
     assert samples_seen(Record(tmp_path / "record")).exact
+
+
+def test_a_grace_too_short_for_a_step_and_a_save_is_said_once(
+    corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = _trainer(_recipe(corpus, recovery__grace_seconds=1e-6), corpus, tmp_path)
+    trainer.fit()
+    trainer.close()
+    (event,) = _events(tmp_path, "grace_too_short")
+    assert event["detail"]["needed_seconds"] > event["detail"]["grace_seconds"] == 1e-6
+    assert caplog.text.count("recovery.grace_seconds is") == 1

@@ -55,10 +55,10 @@ def train_holding(
         return TrainingOutcome(run, step_of(checkpoint), checkpoint, trained_now=False)
     first = step_of(checkpoint) if checkpoint else 0
     with (
-        stopping(run),
+        listening() as stop,
+        stopping(run, stop),
         helping(loaded, run, corpus),
         shown(progress, job, first) as report,
-        listening() as stop,
         _recording(run) as record,
     ):
         _Command(job, faults, lock, stop, report, progress, record, lead).run(supervisors)

@@ -30,8 +30,6 @@ from stoker.recovery.standby import standby
 from stoker.recovery.supervised import train
 from stoker.run_directory import RunDirectory
 
-_COMMANDS = 5
-"""How often the command is given for one run: some faults end it, and it goes on when it is given again."""
 _END_THE_COMMAND = ("sigterm", "kill_command", "drop_node")
 _NOTICED_BY_RANKS = ("replayed", "replicas_differ", "silent_corruption", "save_failed", "slow_rank")
 _SURVIVED_BY_ITSELF = (
@@ -165,14 +163,17 @@ def _rehearse_one(
     nodes: int = 1,
 ) -> Rehearsal:
     shutil.rmtree(run.path, ignore_errors=True)
+    if reference is not None:  # the same recipe on the same machine: it need not be planned again
+        run.path.mkdir(parents=True)
+        for ours, theirs in ((run.recipe, reference.recipe), (run.plan, reference.plan)):
+            shutil.copyfile(theirs, ours)
     began, commands, left, said = time.time(), 0, faults, ""
     finished = False
-    while commands < _COMMANDS and not finished:
+    # Some faults end the command, which goes on when it is given again.
+    while commands <= sum(_ends_the_command(str(fault), nodes) for fault in faults) and not finished:
         commands += 1
         finished, said, done = _command(loaded, run, left, nodes)
         left = tuple(fault for fault in left if str(fault) not in done)
-        if not finished and not done:
-            break
     took = time.time() - began
     found: Rehearsal = _in_a_process(_judge, loaded, run, faults, reference, what="reading the record")
     said = "" if finished else said

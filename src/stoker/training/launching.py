@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from stoker.checkpoint import Place, checkpoints_of, latest
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
-from stoker.errors import BadInput, OutOfMemory, Terminated
+from stoker.errors import EXIT_SAVED_PLEASE_REQUEUE, BadInput, OutOfMemory, Terminated
 from stoker.layout.validity import require_world_size
 from stoker.parallel.world import choose_device
 from stoker.planning import Machine, Plan, look_at_machine, make_plan, measure_machine, require_fits
@@ -31,7 +32,7 @@ from stoker.run_directory import RunDirectory
 from stoker.training.origin import write_origin
 from stoker.training.out_of_memory import with_help
 from stoker.training.rank import Job, train_rank, use_processors
-from stoker.training.signals import listening
+from stoker.training.signals import StopRequest, listening
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progres
     corpus = find_prepared(loaded)
     if corpus is None:
         raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
-    with stopping(run), helping(loaded, run, corpus), listening() as stop:
+    with listening() as stop, stopping(run, stop), helping(loaded, run, corpus):
         if rank != 0:  # rank 0 joins only when the folder is ready, and tells the others its attempt
             job = Job(loaded.recipe, run.path, corpus.folder, attempt=0)
             train_rank(job, rank, local_rank, local_ranks, None, stop, lambda message: None)
@@ -142,15 +143,18 @@ def step_of(checkpoint: Place) -> int:
 
 
 @contextmanager
-def stopping(run: RunDirectory) -> Iterator[None]:
-    """Say of a run that was asked to stop how far it is saved."""
+def stopping(run: RunDirectory, stop: StopRequest) -> Iterator[None]:
+    """Say of a run that was asked to stop how far it is saved; ask the scheduler for another turn if it shall."""
     try:
         yield
     except Terminated:
-        policy = load_recipe(run.recipe).recipe.checkpoint if run.recipe.is_file() else Checkpoint()
-        saved = latest(checkpoints_of(run, policy))
+        recipe = load_recipe(run.recipe).recipe if run.recipe.is_file() else None
+        saved = latest(checkpoints_of(run, Checkpoint() if recipe is None else recipe.checkpoint))
         how_far = "nothing was trained yet" if saved is None else f"saved after step {step_of(saved):,}"
-        raise Terminated(f"asked to stop: {how_far}") from None
+        ended = Terminated(f"asked to stop: {how_far}")
+        if recipe is not None and recipe.recovery.on_sigterm == "requeue" and stop.by == signal.SIGTERM:
+            ended.exit_code = EXIT_SAVED_PLEASE_REQUEUE
+        raise ended from None
 
 
 @contextmanager

@@ -14,11 +14,14 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = False
+        self.by: int | None = None
+        """The signal that asked first."""
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Signal handler. A second Ctrl-C stops at once."""
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
+        self.by = self.by or number
         self.asked = True
 
 

@@ -49,6 +49,11 @@ class Slowness:
             return 1.0
         return statistics.median(self.recent) / max(statistics.median(self.usual), 1e-9)
 
+    @property
+    def usual_step(self) -> float:
+        """Seconds that a step takes; 0 before the first."""
+        return statistics.median(self.recent) if self.recent else 0.0
+
     def begin_anew(self) -> None:
         """What has been looked into is the usual from now on, so that it is not looked into at every step."""
         self.usual.clear()

@@ -47,6 +47,7 @@ class Trainer:
     slowness: Slowness = field(default_factory=Slowness)
     slower: bool = False
     """Whether steps have become slower on this rank."""
+    grace_told: bool = False
 
     def fit(self) -> None:
         """Run every step that is still to do. Raises `NonFinite` or `Terminated` when stopped short."""
@@ -187,11 +188,25 @@ class Trainer:
             detail = {"seconds": outcome.seconds, "stalled_seconds": outcome.stalled_seconds}
             if outcome.error is None:
                 event = self._event("saved", outcome.step, bytes=outcome.bytes, **detail)
+                self._compare_with_grace(outcome)
             else:
                 event = self._event("save_failed", outcome.step, reason=str(outcome.error), **detail)
                 if self.step.model.world.is_first:
                     _log.warning("the checkpoint of step %d failed: %s", outcome.step, outcome.error)
             self.record.append("event", event)
+
+    def _compare_with_grace(self, outcome: Outcome) -> None:
+        """Say once when the scheduler would kill before a step and a save are done."""
+        grace, needed = self.recipe.recovery.grace_seconds, outcome.seconds + self.slowness.usual_step
+        if needed > grace and not self.grace_told:
+            self.grace_told = True
+            self.record.append("event", self._event("grace_too_short", needed_seconds=needed, grace_seconds=grace))
+            if self.step.model.world.is_first:
+                _log.warning(
+                    "a step and a save take %.0f s, and recovery.grace_seconds is %.0f: a run that gets SIGTERM may "
+                    "be killed before it is saved; have the scheduler wait longer, and say so there",
+                    *(needed, grace),
+                )
 
     def _responds(self, step: int, result: StepResult) -> bool:
         """Do what the recipe says about a step that stands out; whether the run went back for it."""
