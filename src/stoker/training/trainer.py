@@ -203,8 +203,8 @@ class Trainer:
             self.record.append("event", self._event("grace_too_short", needed_seconds=needed, grace_seconds=grace))
             if self.step.model.world.is_first:
                 _log.warning(
-                    "a step and a save take %.0f s, and recovery.grace_seconds is %.0f: a run that gets SIGTERM may "
-                    "be killed before it is saved; have the scheduler wait longer, and say so there",
+                    "a step and a save take %.0f s, and recovery.grace_seconds is %.0f: a run that gets SIGTERM "
+                    "may be killed before it is saved; have the scheduler wait longer, and say so there",
                     *(needed, grace),
                 )
 
