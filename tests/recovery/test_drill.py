@@ -84,7 +84,7 @@ def test_a_run_survives_the_loss_of_its_supervisor_and_goes_on_after_that_of_its
     assert [one["commands"] for one in found] == [1, 2, 2]
 
 
-LAYOUTS = ["dp_replicate=2", "dp_shard=2", "tp=2", "pp=2", "cp=2", "dp_replicate=3"]
+LAYOUTS = ["dp_replicate=2", "dp_shard=2", "tp=2", "pp=2", "cp=2", "dp_replicate=4"]
 
 
 @pytest.mark.parametrize("which", [0, 1])
