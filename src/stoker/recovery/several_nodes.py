@@ -28,7 +28,7 @@ from stoker.recovery.nodes import Notice, Place, ranks_on, read_notice, write_no
 from stoker.recovery.processes import Message, as_error
 from stoker.recovery.standby import Standby, Supervisors
 from stoker.run_directory import RunDirectory
-from stoker.training.launching import TrainingOutcome, outcome_of
+from stoker.training.launching import TrainingOutcome, outcome_of, stopping
 from stoker.training.signals import StopRequest, listening
 
 _PATIENCE_SECONDS = 120.0
@@ -67,9 +67,9 @@ class OneOfSeveral:
 
     def train(self) -> TrainingOutcome:
         """Train, leading or following; raises what ended the run otherwise."""
-        with self._kept, listening() as stop:
+        with self._kept:
             lost_since = time.monotonic()
-            while not stop.asked:
+            while True:
                 with ExitStack() as holding:
                     try:
                         lock = holding.enter_context(self._run.held("train"))
@@ -83,7 +83,7 @@ class OneOfSeveral:
                         raise held
                 elif notice.address is None:
                     lost_since = time.monotonic()  # the leader holds the folder and prepares
-                elif self._follow(notice, stop):
+                elif self._follow(notice):
                     return outcome_of(self._run)
                 elif self._was_led:
                     lost_since = time.monotonic()
@@ -94,7 +94,6 @@ class OneOfSeveral:
                         "on that node says where it listens."
                     )
                 time.sleep(_AGAIN_SECONDS)
-            raise Terminated("asked to stop while there was no leader to follow")
 
     def _lead(self, lock: int) -> TrainingOutcome:
         before, place = read_notice(self._run), self._place
@@ -119,13 +118,20 @@ class OneOfSeveral:
             Lead(place, self._ranks, identity, begun, lost),
         )
 
-    def _follow(self, notice: Notice, stop: StopRequest) -> bool:
+    def _follow(self, notice: Notice) -> bool:
         """Whether the run is finished; False when the leader is lost, or this node's supervisor has died."""
         assert notice.address is not None
         self._was_led = False
         copies = self._folder(notice.identity)
         order = Following(self._place, self._ranks, notice.address, notice.token, self._run.path, copies)
         supervisor = self._supervisors.current()
+        with listening() as stop, stopping(self._run, stop):
+            finished = self._serve(supervisor, order, notice, stop)
+            if stop.asked and not finished:
+                raise Terminated("asked to stop while there was no leader to follow")
+            return finished
+
+    def _serve(self, supervisor: Standby, order: Following, notice: Notice, stop: StopRequest) -> bool:
         try:
             supervisor.follow(order)
             message = self._wait(supervisor, stop)
