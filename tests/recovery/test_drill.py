@@ -172,9 +172,12 @@ def test_what_cannot_be_is_refused_before_anything_runs(recipe: Path, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-def test_sigterm_asks_for_another_turn_where_the_recipe_says_so(recipe: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "policy"), [(signal.SIGTERM, "requeue"), (signal.SIGUSR1, "stop")])
+def test_a_run_that_is_to_be_requeued_saves_and_ends_with_75(
+    recipe: Path, tmp_path: Path, number: signal.Signals, policy: str
+) -> None:
     run = RunDirectory(tmp_path / "run")
-    arguments = [f"run={run.path}", "recovery.on_sigterm=requeue", "training.steps=100000", "evaluation.every=0"]
+    arguments = [f"run={run.path}", f"recovery.on_sigterm={policy}", "training.steps=100000", "evaluation.every=0"]
     process = subprocess.Popen(
         command("train", recipe, *arguments),
         stdout=subprocess.DEVNULL,
@@ -186,7 +189,7 @@ def test_sigterm_asks_for_another_turn_where_the_recipe_says_so(recipe: Path, tm
         while not run.record.exists() or Record(run.record).steps().height < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         assert process.wait(timeout=60) == 75
     finally:
         process.kill()

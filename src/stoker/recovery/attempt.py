@@ -143,14 +143,17 @@ class Attempt:
                 crew.signal(signal.SIGTERM)
 
     def _find_hang(self, crews: list[Crew], sights: Mapping[int, Sight], now: float) -> Failure | None:
-        hanging = self._silence.hanging(now, [sights[rank].state for rank in sorted(sights)])
+        # Those that will have hung for too long once they have been looked at several times.
+        states = [sights[rank].state for rank in sorted(sights)]
+        hanging = self._silence.hanging(now + _SUSPECT_SECONDS, states)
         if not hanging:
             self._suspected_since = None
             return None
         self._suspected_since = self._suspected_since or now
         if now - self._suspected_since < _SUSPECT_SECONDS:
             return None
+        noticed = time.time()
         self._before_silence()
         views = {rank: view for crew in crews for rank, view in crew.views().items()}
         silent = max(self._silence.silent_for(rank, now) for rank in hanging)
-        return hang(views, silent, self._silence.shortest_limit)
+        return hang(views, silent, self._silence.shortest_limit, noticed)

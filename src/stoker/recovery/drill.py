@@ -232,7 +232,7 @@ def _judge(
             moment, fault = max(before)
             if failure["event"] != "silent_corruption":  # by then it has been noticed, and is put down to a rank
                 detect.append(failure["time"] - moment)
-            if failure["event"] != "replicas_differ":
+            if failure["event"] not in ("replicas_differ", "save_failed"):  # which put it down to nobody
                 blamed.append((fault, tuple(failure["detail"].get("ranks", ()))))
     recover = []
     for failure in failures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,8 @@ class Failure:
     evidence: dict[str, Any] = field(default_factory=dict)
     said_by_rank: bool = False
     """A rank said so of itself; otherwise it was found out from outside."""
+    noticed: float = field(default_factory=time.time)
+    """Unix time; who is at fault may have taken a second longer to find out."""
 
     @property
     def is_final(self) -> bool:
@@ -77,7 +80,7 @@ def lost_node(node: str, ranks: tuple[int, ...]) -> Failure:
     return Failure("node_lost", ranks, said, StokerError(f"{said} {_SAVED}"), {"node": node})
 
 
-def hang(views: Mapping[int, RankView], silent_seconds: float, limit_seconds: float) -> Failure:
+def hang(views: Mapping[int, RankView], silent_seconds: float, limit_seconds: float, noticed: float) -> Failure:
     """Some rank keeps the others waiting: which one, where it is, and who has arrived where it has not."""
     blame = find_culprits([views[rank] for rank in sorted(views)])
     evidence: dict[str, Any] = {
@@ -97,7 +100,7 @@ def hang(views: Mapping[int, RankView], silent_seconds: float, limit_seconds: fl
             collective, entered, missing = meeting
             evidence.update(collective=collective, arrived=entered, missing=missing)
             said += f"; in {collective} arrived {entered}, missing {missing}"
-    return Failure("hang", blame.ranks, f"{said}.", StokerError(f"{said}."), evidence)
+    return Failure("hang", blame.ranks, f"{said}.", StokerError(f"{said}."), evidence, noticed=noticed)
 
 
 def _as_killed(rank: int, number: int, killed_before: int) -> Failure:

@@ -144,5 +144,5 @@ def _given_up(error: StokerError, why: str) -> StokerError:
 
 
 def _event(event: str, attempt: Attempt, failure: Failure, **detail: Any) -> Message:
-    row = {"step": attempt.last_step, "event": event, "attempt": attempt.job.attempt, "time": time.time()}
+    row = {"step": attempt.last_step, "event": event, "attempt": attempt.job.attempt, "time": failure.noticed}
     return {"kind": "event", "row": {**row, "detail": {**failure.as_detail(), **detail}}}

@@ -152,7 +152,8 @@ def stopping(run: RunDirectory, stop: StopRequest) -> Iterator[None]:
         saved = latest(checkpoints_of(run, Checkpoint() if recipe is None else recipe.checkpoint))
         how_far = "nothing was trained yet" if saved is None else f"saved after step {step_of(saved):,}"
         ended = Terminated(f"asked to stop: {how_far}")
-        if recipe is not None and recipe.recovery.on_sigterm == "requeue" and stop.by == signal.SIGTERM:
+        requeue = recipe is not None and recipe.recovery.on_sigterm == "requeue" and stop.by == signal.SIGTERM
+        if requeue or stop.by == signal.SIGUSR1:
             ended.exit_code = EXIT_SAVED_PLEASE_REQUEUE
         raise ended from None
 

@@ -45,12 +45,15 @@ def let_through(number: signal.Signals) -> None:
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Turn SIGTERM, SIGINT and the loss of the terminal into a `StopRequest` until the block ends."""
+    """Turn SIGTERM, SIGINT, SIGUSR1 and the loss of the terminal into a `StopRequest` until the block ends.
+
+    SIGUSR1 is what Slurm is commonly told to send before a job's time is over (`--signal=USR1@120`).
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    numbers = [signal.SIGTERM, signal.SIGINT]
+    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup asks to go on without the terminal
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, request.note) for number in numbers}
