@@ -47,7 +47,7 @@ def test_tensor_parallel_blocks_of_the_compiler_compute_what_eager_ones_do() -> 
     ("layout", "case"),
     [
         (Layout(tp=2), "tied, q/k norm of heads"),
-        (Layout(tp=2, dp_shard=2), "q/k norm of all heads"),
+        pytest.param(Layout(tp=2, dp_shard=2), "q/k norm of all heads", marks=pytest.mark.thorough),
         (Layout(cp=2), "grouped queries"),
         (Layout(pp=2, pipeline_schedule="zbv"), "grouped queries"),
         (Layout(dp_shard=2, ep=2), "experts, softmax"),

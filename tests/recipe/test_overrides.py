@@ -36,6 +36,7 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "model.kv_heads": (4, []),
     "model.head_size": (16, []),
     "model.preset": ("1m", []),
+    "checkpoint.folder": ("s3://bucket/run", []),
     "training.steps": (20, []),
     "training.batch_ramp": ([{"step": 3, "global_batch_size": 16}], []),
     "training.global_batch_size": (16, []),

@@ -1,4 +1,7 @@
-"""Commands on several nodes, all on this machine: forked, watched, and killed as a node that goes dark is."""
+"""Commands on several nodes, all on this machine: forked, watched, and killed as a node that goes dark is.
+
+They are forked from a server that computes nothing: what tests have done in this process has left threads in it.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,30 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing import get_context
+from functools import cache
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from stoker.checkpoint import latest, read_weights
+from stoker.child_processes import fork_server
 from stoker.data.prepare import prepare
 from stoker.errors import StokerError
 from stoker.progress import Progress, Silent
 from stoker.recipe.loading import load_recipe
 from stoker.record import SUPERVISOR, Record, samples_seen
-from stoker.recovery import standby, train
+from stoker.recovery import several_nodes, standby, train
 from stoker.recovery.faults import parse_fault
 from stoker.run_directory import RunDirectory
 from tests.end_to_end.small_job import write_job
 
-_FORK = get_context("fork")
+
+@cache
+def _server() -> ForkServerContext:
+    return fork_server(__name__)
 
 
 class _Printing(Progress):
@@ -48,8 +57,9 @@ class Command:
         job: str = "job",
         fault: str = "",
         overrides: Sequence[str] = (),
+        other_job_seconds: float | None = None,
     ) -> None:
-        """`node` None: an ordinary command, on one node."""
+        """`node` None: an ordinary command, on one node. `other_job_seconds`: its patience with another job."""
         self.node = node
         self.run = RunDirectory(recipe.parent / run)
         self._output = recipe.parent / f"{self.run.path.name}-{node}-{time.monotonic_ns()}.txt"
@@ -57,8 +67,8 @@ class Command:
             **({"STOKER_NODES": str(nodes), "STOKER_NODE": node, "STOKER_JOB": job} if node is not None else {}),
             "STOKER_ADDRESS": "127.0.0.1",
         }
-        self.process = _FORK.Process(
-            target=_main, args=(recipe, overrides, self.run, environment, self._output, fault)
+        self.process = _server().Process(
+            target=_main, args=(recipe, overrides, self.run, environment, self._output, fault, other_job_seconds)
         )
         self.process.start()
 
@@ -95,10 +105,13 @@ def _main(
     environment: dict[str, str],
     output: Path,
     fault: str,
+    other_job_seconds: float | None,
 ) -> None:
     os.environ.update(environment)
     sys.stdout = sys.stderr = open(output, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     code = 0
+    if other_job_seconds is not None:
+        several_nodes._OTHER_JOB_SECONDS = other_job_seconds
     try:
         with standby(forked=True) as ready:
             faults = tuple(parse_fault(one) for one in fault.split("+") if one)
@@ -110,9 +123,9 @@ def _main(
 
 
 def in_a_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function` returns in a process of its own: this one must stay without threads, to fork."""
-    ours, theirs = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=lambda: theirs.send(function(*arguments)))
+    """What `function`, of a module's own, returns in a process that has computed nothing."""
+    ours, theirs = _server().Pipe(duplex=False)
+    process = _server().Process(target=_answer, args=(theirs, function, arguments))
     process.start()
     theirs.close()
     try:
@@ -121,10 +134,14 @@ def in_a_process(function: Callable[..., Any], *arguments: Any) -> Any:
         process.join()
 
 
+def _answer(to: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    to.send(function(*arguments))
+
+
 def prepared(folder: Path, **changes: Any) -> Path:
     """A small job whose corpus is prepared; returns its recipe."""
     recipe = write_job(folder, evaluation={"every": 0, "sequences": 2}, **changes)
-    in_a_process(_prepare, recipe)
+    prepare(load_recipe(recipe), Silent())
     return recipe
 
 
@@ -139,16 +156,8 @@ def with_steps(recipe: Path, folder: Path, steps: int) -> Path:
     return path
 
 
-def _prepare(recipe: Path) -> None:
-    prepare(load_recipe(recipe), Silent())
-
-
 def weights(run: RunDirectory) -> dict[str, str]:
     """Digests of the newest checkpoint's weights, and its name."""
-    return dict(in_a_process(_weights, run))
-
-
-def _weights(run: RunDirectory) -> dict[str, str]:
     checkpoint = latest(run.checkpoints)
     assert checkpoint is not None
     found = {
@@ -159,19 +168,14 @@ def _weights(run: RunDirectory) -> dict[str, str]:
 
 def events(run: RunDirectory) -> list[dict[str, Any]]:
     """What the supervisor has recorded."""
-    return list(in_a_process(lambda: Record(run.record).events(SUPERVISOR)))
+    return Record(run.record).events(SUPERVISOR)
 
 
 def resumed(run: RunDirectory) -> list[int]:
-    """From which step each start of the ranks went on."""
-    return list(in_a_process(_resumed, run))
-
-
-def _resumed(run: RunDirectory) -> list[int]:
-    """Of rank 0."""
+    """From which step each start of the ranks went on, as rank 0 says."""
     return [e["step"] for e in Record(run.record).events(0) if e["event"] in ("started", "resumed")]
 
 
 def samples_are_exact(run: RunDirectory) -> bool:
     """Whether every sample was seen once in the final history."""
-    return bool(in_a_process(lambda: samples_seen(Record(run.record)).exact))
+    return samples_seen(Record(run.record)).exact

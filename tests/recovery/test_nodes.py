@@ -12,7 +12,6 @@ import pytest
 
 from stoker.progress import Silent
 from stoker.recipe.loading import load_recipe
-from stoker.recovery import several_nodes
 from stoker.recovery.drill import rehearse
 from stoker.recovery.faults import parse_fault
 from stoker.recovery.node_link import knock
@@ -183,10 +182,7 @@ def test_one_node_that_is_asked_to_stop_saves_and_ends_the_run_on_all(
     assert (first, second >= 6) == (0, True)
 
 
-def test_another_job_and_strangers_do_not_get_in(
-    commands: Commands, undisturbed: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(several_nodes, "_OTHER_JOB_SECONDS", 0.3)
+def test_another_job_and_strangers_do_not_get_in(commands: Commands, undisturbed: dict[str, str]) -> None:
     first = commands.start("a", run="runs/strangers")
     first.wait_for("waiting for nodes")
     notice = read_notice(first.run)
@@ -198,7 +194,7 @@ def test_another_job_and_strangers_do_not_get_in(
             stranger = strangers.enter_context(socket.create_connection(notice.address, timeout=5))
             stranger.sendall(said)
         assert knock(notice.address, "a wrong token", 5, 5) is None
-        other = commands.start("c", run="runs/strangers", job="another")
+        other = commands.start("c", run="runs/strangers", job="another", other_job_seconds=0.3)
         second = commands.start("b", run="runs/strangers")
         assert other.wait() == 2, other.said
         assert "is in use" in other.said
