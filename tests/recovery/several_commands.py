@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.recovery import several_nodes, standby, train
 from stoker.recovery.faults import parse_fault
 from stoker.run_directory import RunDirectory
+from stoker.training.signals import let_through
 from tests.end_to_end.small_job import write_job
 
 
@@ -107,6 +109,7 @@ def _main(
     fault: str,
     other_job_seconds: float | None,
 ) -> None:
+    let_through(signal.SIGTERM)  # the server is deaf to it
     os.environ.update(environment)
     sys.stdout = sys.stderr = open(output, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     code = 0

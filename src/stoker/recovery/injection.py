@@ -24,6 +24,7 @@ from stoker.checkpoint import latest
 from stoker.recovery.faults import Fault
 from stoker.training.trainer import Trainer
 
+_ROUND_SECONDS = 10.0
 _UNSIGNED = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 
 
@@ -96,6 +97,7 @@ class Injection:
                 _break_connections()
             case "sigterm":
                 os.kill(_parent_of(os.getppid()), signal.SIGTERM)
+                self._await_stop()
             case "kill_command":
                 time.sleep(0.5)  # until the command has recorded that this fault is done
                 os.kill(_parent_of(os.getppid()), signal.SIGKILL)
@@ -105,6 +107,12 @@ class Injection:
             case "kill_supervisor":
                 time.sleep(0.5)  # until it has passed on that this fault is done
                 os.kill(os.getppid(), signal.SIGKILL)
+
+    def _await_stop(self) -> None:
+        """Until the request has come round to this rank: short steps would be over before."""
+        until = time.monotonic() + _ROUND_SECONDS
+        while self._trainer is not None and not self._trainer.stop.asked and time.monotonic() < until:
+            time.sleep(0.01)
 
     def _gradients(self) -> list[Tensor]:
         if self._trainer is None:
