@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import connection, forkserver, get_context, resource_tracker
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import parent_process
@@ -45,9 +47,16 @@ def fork_server(*preloaded: str) -> ForkServerContext:
     context = get_context("forkserver")
     context.set_forkserver_preload(list(preloaded))
     resource_tracker.ensure_running()  # by itself it would let signals through again
+    with held_back():
+        forkserver.ensure_running()
+    return context
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let signals that end a process wait until the block ends; processes started in it go on holding them back."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        forkserver.ensure_running()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return context

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from stoker.training.signals import held_back, let_through, listening
+from stoker.child_processes import held_back
+from stoker.training.signals import let_through, listening
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from multiprocessing import connection, get_context, reduction
 from multiprocessing.context import ForkProcess, ForkServerProcess
 
-from stoker.child_processes import die_with_parent, fork_server
+from stoker.child_processes import die_with_parent, fork_server, held_back
 from stoker.errors import StokerError
 from stoker.recovery.faults import Fault
 from stoker.recovery.following import Following, follow
@@ -22,7 +22,7 @@ from stoker.recovery.processes import as_failure
 from stoker.recovery.supervisor import Supervisor
 from stoker.run_directory import RunDirectory
 from stoker.training.rank import Job
-from stoker.training.signals import held_back, let_through, listening
+from stoker.training.signals import let_through, listening
 
 
 class Standby:

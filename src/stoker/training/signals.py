@@ -25,19 +25,6 @@ class StopRequest:
         self.asked = True
 
 
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-@contextmanager
-def held_back() -> Iterator[None]:
-    """Let signals that end a process wait until the block ends; processes started in it go on holding them back."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def let_through(number: signal.Signals) -> None:
     """Take a signal again that was held back when this process was started."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
