@@ -17,6 +17,8 @@ from stoker.errors import BadInput, NonFinite, StokerError
 T = TypeVar("T")
 Group = dist.ProcessGroup | None
 """Whose members agree; None: all ranks, by their own process group."""
+Failure = tuple[int | None, str] | None
+"""What other ranks are told of an error: its kind, by number, and what it says."""
 _KINDS: tuple[type[StokerError], ...] = (BadInput, NonFinite, StokerError)
 
 
@@ -95,23 +97,46 @@ def together(action: Callable[[], T], group: Group = None) -> T:
     The first rank's `StokerError` is raised everywhere, and so is what the operating system refused, as a
     `StokerError`. A rank that failed in any other way raises its own error, and the others one that names it.
     """
+    result, failure = attempt(action)
+    raise_any(failure, from_everyone(described(failure), group))
+    return result  # type: ignore[return-value]
+
+
+def by_first(action: Callable[[], T], group: Group = None, own: Exception | None = None) -> T:
+    """Run `action` on rank 0; what it returns every rank does, and when it fails every rank raises. Collective.
+
+    `own` is why it will fail, on a rank that has told rank 0 of it before.
+    """
     result: T | None = None
-    failure: Exception | None = None
+    if rank_and_ranks()[0] == 0:
+        result, own = attempt(action)
+    result, failed = from_first((result, described(own)), group)
+    raise_any(own, [failed])
+    return result  # type: ignore[return-value]
+
+
+def attempt(action: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """What `action` returns, or the error that it raises."""
     try:
-        result = action()
+        return action(), None
     except Exception as error:
-        failure = error
-    failures = [found for found in from_everyone(_described(failure), group) if found is not None]
+        return None, error
+
+
+def raise_any(own: Exception | None, everyones: Sequence[Failure]) -> None:
+    """Raise as `together` does when one of `everyones` is a failure. `own` is this rank's."""
+    failures = [found for found in everyones if found is not None]
     if not failures:
-        return result  # type: ignore[return-value]
-    if failure is not None and not isinstance(failure, StokerError | OSError):
-        raise failure
+        return
+    if own is not None and not isinstance(own, StokerError | OSError):
+        raise own
     # An error Stoker understands says more than one it does not.
     kind, message = sorted(failures, key=lambda found: found[0] is None)[0]
-    raise (_KINDS[kind] if kind is not None else StokerError)(message) from failure
+    raise (_KINDS[kind] if kind is not None else StokerError)(message) from own
 
 
-def _described(error: Exception | None) -> tuple[int | None, str] | None:
+def described(error: Exception | None) -> Failure:
+    """An error as it is told to other ranks."""
     if error is None:
         return None
     for number, kind in enumerate(_KINDS):

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stoker.checkpoint.agreement import from_everyone
-from stoker.checkpoint.manifest import Manifest, describe
-from stoker.checkpoint.state import MODEL, Part
+from stoker.checkpoint.manifest import Manifest
+from stoker.checkpoint.state import MODEL
 from stoker.errors import BadInput
 
 _SHOWN = 5
-_Described = dict[str, tuple[str, tuple[int, ...]]]
+Described = Mapping[str, tuple[str, tuple[int, ...]]]
+"""Type and whole shape of tensors."""
 
 
-def require_same(
-    name: str, manifest: Manifest, state: Mapping[str, Part], prefix: str, hint: str | None = None
-) -> None:
-    """Every tensor of `prefix` must be there, with the same type and whole shape, and no other.
+def require_same(name: str, manifest: Manifest, described: Described, prefix: str, hint: str | None = None) -> None:
+    """Every tensor of `prefix` that is `described` must be there, with that type and whole shape, and no other.
 
-    Raises `BadInput` saying what differs, and `hint` or what the reason seems to be. Collective.
+    Raises `BadInput` saying what differs, and `hint` or what the reason seems to be.
     """
     tensors = manifest.tensors.items()
     saved = {tensor: (entry.dtype, entry.shape) for tensor, entry in tensors if tensor.startswith(prefix)}
-    wanted = {tensor: entry for part in from_everyone(describe(state)) for tensor, entry in part.items()}
+    wanted = {tensor: entry for tensor, entry in described.items() if tensor.startswith(prefix)}
     missing = [tensor for tensor in wanted if tensor not in saved]
     unexpected = [tensor for tensor in saved if tensor not in wanted]
     changed = [tensor for tensor in wanted if tensor in saved and wanted[tensor] != saved[tensor]]
@@ -52,7 +50,7 @@ def _listed(what: str, names: list[str]) -> list[str]:
     return [f"{what} {', '.join(names[:_SHOWN])}{more}"]
 
 
-def _likely_reason(saved: _Described, wanted: _Described) -> str:
+def _likely_reason(saved: Described, wanted: Described) -> str:
     embedding = f"{MODEL}embedding.weight"
     if embedding in saved and embedding in wanted:
         there, here = saved[embedding][1], wanted[embedding][1]

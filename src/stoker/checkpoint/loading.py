@@ -14,11 +14,20 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from stoker.checkpoint.agreement import from_everyone, from_first, rank_and_ranks, summed, together
+from stoker.checkpoint.agreement import (
+    attempt,
+    described,
+    from_everyone,
+    from_first,
+    raise_any,
+    rank_and_ranks,
+    summed,
+    together,
+)
 from stoker.checkpoint.comparison import require_same
 from stoker.checkpoint.digest import Digest, bytes_of, digest_of, digest_of_bytes
 from stoker.checkpoint.integrity import damaged_files, find_damage, report, threads
-from stoker.checkpoint.manifest import Damaged, Manifest, read_manifest, step_folders, step_of
+from stoker.checkpoint.manifest import Damaged, Manifest, describe, read_manifest, step_folders, step_of
 from stoker.checkpoint.parts import Piece, first_holders, pieces_of
 from stoker.checkpoint.place import Place, opened
 from stoker.checkpoint.reading import Source, Stored, by_tensor, fill
@@ -68,7 +77,8 @@ def load(source: Place | Sequence[Path], held: Sequence[HeldTensor], optimizer: 
     `StokerError` when it is damaged. Nothing is changed then, unless `Overwritten` says so: that is a
     `StokerError` of damage in the values themselves, which are verified where they have been read to.
     """
-    return load_unread(together(lambda: open_source(source)), held, optimizer)
+    rank, ranks = rank_and_ranks()
+    return _load(together(lambda: _opened_whole(source, rank, ranks)), held, optimizer)
 
 
 def load_newest(
@@ -119,28 +129,24 @@ class Overwritten(StokerError):
     """A damaged checkpoint was read: weights and moments are not those of any step until another is loaded."""
 
 
-def load_unread(unread: Unread, held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Any]:
+def _load(unread: Unread, held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Any]:
     """As `load`."""
-    manifest, (rank, ranks) = unread.manifest, rank_and_ranks()
-    together(lambda: _require_whole_files(unread, rank, ranks))
-    state = model_state(held)
-    require_same(unread.name, manifest, state, MODEL)
-    fresh = allocate_state(optimizer)
+    state, fresh = model_state(held), allocate_state(optimizer)
     try:
         moments = optimizer_state(held, optimizer)
-        saved_by = f"{manifest.optimizer} saved it, {optimizer_name(optimizer)} reads it"
-        require_same(unread.name, manifest, moments, OPTIMIZER, saved_by)
+        pieces = pieces_of({**state, **moments})
+        everyones = from_everyone(({**describe(state), **describe(moments)}, [piece for piece, _ in pieces]))
+        wanted = {name: entry for there, _ in everyones for name, entry in there.items()}
+        require_same(unread.name, unread.manifest, wanted, MODEL)
+        saved_by = f"{unread.manifest.optimizer} saved it, {optimizer_name(optimizer)} reads it"
+        require_same(unread.name, unread.manifest, wanted, OPTIMIZER, saved_by)
     except BadInput:
         forget_state(optimizer, fresh)
         raise
-    pieces = pieces_of({**state, **moments})
-    held_by_all = from_everyone([piece for piece, _ in pieces])
-    try:
-        own = together(lambda: _read(unread, pieces, first_holders(held_by_all, rank)))
-    except StokerError as error:
-        raise Overwritten(f"{unread.name} is damaged: {error}. {_NOW}") from error
-    _require_digests(unread, own)
-    return manifest.progress
+    digested = first_holders([held_there for _, held_there in everyones], rank_and_ranks()[0])
+    own, failure = attempt(lambda: _read(unread, pieces, digested))
+    _require_digests(unread, own or {}, failure)
+    return unread.manifest.progress
 
 
 _NOW = "What had been read of it is in the model now; load another checkpoint before going on"
@@ -151,8 +157,7 @@ def read_weights(path: Place) -> dict[str, Tensor]:
 
     One process; needs no process group, and ignores one. Raises `StokerError` when it is damaged.
     """
-    unread = open_source(path)
-    _require_whole_files(unread, 0, 1)
+    unread = _opened_whole(path, 0, 1)
     entries = {name: entry for name, entry in unread.manifest.tensors.items() if name.startswith(MODEL)}
     weights = {name: torch.empty(entry.shape, dtype=entry.torch_dtype) for name, entry in entries.items()}
     pieces = pieces_of(whole_parts(weights))
@@ -167,8 +172,17 @@ def read_weights(path: Place) -> dict[str, Tensor]:
     return {name.removeprefix(MODEL): tensor for name, tensor in weights.items()}
 
 
-def open_source(source: Place | Sequence[Path]) -> Unread:
-    """What `load` and `read_weights` read. Raises as they do."""
+def _opened_whole(source: Place | Sequence[Path], share: int, shares: int) -> Unread:
+    """What `load` and `read_weights` read. Every file must be there, of its size, and begin as the manifest says:
+    a share of them is looked at. Raises as they do."""
+    unread = _opened(source)
+    damage = find_damage(unread.folder, unread.manifest, contents=False, share=share, shares=shares)
+    if damage is not None:
+        raise _unloaded(unread.name, damage)
+    return unread
+
+
+def _opened(source: Place | Sequence[Path]) -> Unread:
     if not isinstance(source, Place):
         manifest = manifest_of(list(source))
         return Unread(f"the snapshot of step {manifest.step} in {source[0].parent.parent}", Path("/"), manifest)
@@ -183,13 +197,6 @@ def open_source(source: Place | Sequence[Path]) -> Unread:
 
 def _unloaded(name: str, damage: str) -> StokerError:
     return StokerError(f"{name} is damaged: {damage}. Nothing was loaded; use another checkpoint of the run.")
-
-
-def _require_whole_files(unread: Unread, share: int, shares: int) -> None:
-    """Every file must be there, of its size, and begin as the manifest says. Each rank looks at some of them."""
-    damage = find_damage(unread.folder, unread.manifest, contents=False, share=share, shares=shares)
-    if damage is not None:
-        raise _unloaded(unread.name, damage)
 
 
 def _read(unread: Unread, pieces: Sequence[tuple[Piece, Tensor]], digested: set[Any]) -> dict[str, Digest]:
@@ -245,11 +252,17 @@ def _read_piece(piece: Piece, tensor: Tensor, stored: Sequence[Stored], digested
     return digest_of_bytes(memory, piece.torch_dtype, piece.box, piece.shape)[0]
 
 
-def _require_digests(unread: Unread, own: Mapping[str, Digest]) -> None:
-    """What all ranks have loaded must add up to what was saved. Collective."""
+def _require_digests(unread: Unread, own: Mapping[str, Digest], failure: Exception | None) -> None:
+    """What all ranks have loaded must add up to what was saved, and none may have failed. Collective."""
     manifest, (rank, ranks) = unread.manifest, rank_and_ranks()
     names = list(manifest.tensors)
-    totals = summed([number for name in names for number in own.get(name, Digest()).as_signed()])
+    numbers = [number for name in names for number in own.get(name, Digest()).as_signed()]
+    failed, *totals = summed([int(failure is not None), *numbers])
+    if failed:
+        try:
+            raise_any(failure, from_everyone(described(failure)))
+        except StokerError as error:
+            raise Overwritten(f"{unread.name} is damaged: {error}. {_NOW}") from error
     found = [Digest.from_signed(*totals[place : place + 2]) for place in range(0, len(totals), 2)]
     bad = [name for name, one in zip(names, found, strict=True) if str(one) != manifest.tensors[name].digest]
     if not bad:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import fsspec
 
 from stoker.checkpoint.reading import LocalFile, Source
-from stoker.durable_files import PARTIAL_MARK, explained_disk_errors, publish_folder, write_bytes
+from stoker.durable_files import PARTIAL_MARK, explained_disk_errors, publish_folder
 from stoker.errors import BadInput, StokerError
 from stoker.recipe import Checkpoint
 from stoker.run_directory import RunDirectory
@@ -194,8 +194,9 @@ def publish(folder: Place, name: str, files: Sequence[tuple[str, bytes]]) -> Non
             for file, content in files:
                 (folder / file).write_bytes(content)
         return
-    for file, content in files:
-        write_bytes(folder / file, content)
+    with explained_disk_errors(folder):
+        for file, content in files:
+            (folder / file).write_bytes(content)  # flushed with all others, before the folder has its name
     final = folder.with_name(name)
     if final.exists():
         remove(final, "")

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from stoker.checkpoint.agreement import Group, from_first, one_each, rank_and_ranks, to_first, together
+from stoker.checkpoint.agreement import (
+    Group,
+    attempt,
+    by_first,
+    described,
+    from_first,
+    one_each,
+    raise_any,
+    rank_and_ranks,
+    to_first,
+    together,
+)
 from stoker.checkpoint.digest import Digest
+from stoker.checkpoint.direct import direct_file
 from stoker.checkpoint.integrity import find_damage_together
 from stoker.checkpoint.manifest import (
     FileEntry,
@@ -33,8 +44,6 @@ from stoker.checkpoint.tensor_file import TensorFile, lay_out
 from stoker.recipe import Checkpoint
 
 Described = dict[str, tuple[str, tuple[int, ...]]]
-_BUFFER = 2**20
-"""Bytes; what is smaller is gathered before it is written."""
 
 
 @dataclass(frozen=True)
@@ -78,65 +87,80 @@ def write_checkpoint(
     Returns where it is and the bytes this rank wrote. A complete checkpoint of the same step is left as it is; a
     damaged one is replaced. Raises `NonFinite` and `StokerError` on every rank alike; older checkpoints stand then.
     """
-    first, written = rank_and_ranks()[0] == 0, 0
-    folder = _complete(checkpoints, captured.step, group)
-    if folder is None:
-        folder, written = _write_and_publish(checkpoints, captured, plan, group)
-    else:
+    written = 0
+    there, name = by_first(lambda: _begin(checkpoints, captured.step), group)
+    complete = next((one for one in there if find_damage_together(checkpoints / one, group) is None), None)
+    if complete is not None:
+        newest = checkpoints / complete
         together(captured.digests, group)
-    newest = folder
-    together(lambda: remove_old(checkpoints, newest, policy) if first else None, group)
+        by_first(lambda: remove_old(checkpoints, newest, policy), group)
+    else:
+        name = name or by_first(lambda: _begin_folder(checkpoints, captured.step), group)
+        newest, written = _write_and_publish(checkpoints, name, captured, plan, policy, group)
     return newest, written
 
 
-def _complete(checkpoints: Place, step: int, group: Group) -> Place | None:
-    """A checkpoint of `step` that is there already, undamaged. Collective."""
-    first = rank_and_ranks()[0] == 0
-    found = together(lambda: [one.name for one in step_folders(checkpoints)] if first else [], group)
-    for name in from_first([one for one in found if step_of(checkpoints / one) == step], group):
-        if find_damage_together(checkpoints / name, group) is None:
-            return checkpoints / name
-    return None
+def _begin(checkpoints: Place, step: int) -> tuple[list[str], str]:
+    """What is named like a checkpoint of `step` already; when nothing is, the name of a new folder."""
+    there = [one.name for one in step_folders(checkpoints) if step_of(one) == step]
+    return there, "" if there else _begin_folder(checkpoints, step)
 
 
-def _write_and_publish(checkpoints: Place, captured: Captured, plan: Plan, group: Group) -> tuple[Place, int]:
+def _begin_folder(checkpoints: Place, step: int) -> str:
+    """Make the folder that is written into; its name."""
+    folder = checkpoints / unfinished_name(checkpoints, folder_name(step))
+    make(folder)
+    return folder.name
+
+
+def _write_and_publish(
+    checkpoints: Place, unfinished: str, captured: Captured, plan: Plan, policy: Checkpoint, group: Group
+) -> tuple[Place, int]:
     rank, ranks = rank_and_ranks()
-    name, layout = folder_name(captured.step), plan.layout
-    folder = checkpoints / from_first(unfinished_name(checkpoints, name), group)
+    folder, name, layout = checkpoints / unfinished, folder_name(captured.step), plan.layout
+    final = checkpoints / (name if isinstance(folder, Path) else unfinished)
+    is_published = False
+
+    def publish_and_tidy() -> None:
+        nonlocal is_published
+        raise_any(failure, [failed for failed, _ in found])
+        files = {file_name(number): one for number, (_, one) in enumerate(found) if one is not None}
+        publish(folder, name, last_files(_manifest(captured, ranks, plan, files)))
+        is_published = True
+        remove_old(checkpoints, final, policy)
+
     try:
-        together(lambda: make(folder) if rank == 0 else None, group)
-        together(lambda: _write_own(folder / file_name(rank), layout, captured), group)
-        digests = together(captured.digests, group)
-        entries = to_first(None if layout is None else file_entry(layout, digests), group)
-        files = {file_name(number): one for number, one in enumerate(entries) if one is not None}
-        last = last_files(_manifest(captured, ranks, plan, files)) if rank == 0 else []
-        together(lambda: publish(folder, name, last) if rank == 0 else None, group)
+        entry, failure = attempt(lambda: _write_own(folder / file_name(rank), layout, captured))
+        found = to_first((described(failure), entry), group)
+        by_first(publish_and_tidy, group, failure)
     except BaseException:
-        if rank == 0:
+        if rank == 0 and not is_published:
             abandon(folder)
         raise
-    final = checkpoints / (name if isinstance(folder, Path) else folder.name)
     return final, 0 if layout is None else layout.bytes
 
 
-def _write_own(file: Place, layout: TensorFile | None, captured: Captured) -> None:
+def _write_own(file: Place, layout: TensorFile | None, captured: Captured) -> FileEntry | None:
+    """Write this rank's file, if it has one; returns its entry. Raises what is wrong with the state in any case."""
     if layout is not None:
         write_file(file, layout, captured.content)
+    digests = captured.digests()
+    return None if layout is None else file_entry(layout, digests)
 
 
 def write_file(file: Place, layout: TensorFile, content: Callable[[Piece], npt.NDArray[np.uint8]]) -> None:
     """Write a file of tensors from beginning to end, and flush it to the disk."""
-    with explained_errors(file), _writable(file) as stream:
-        stream.write(layout.header)
-        for piece in layout.pieces:
-            stream.write(content(piece).data)
+    with explained_errors(file):
         if isinstance(file, Path):
-            stream.flush()
-            os.fsync(stream.fileno())
-
-
-def _writable(file: Place) -> BinaryIO:
-    return open(file, "wb", buffering=_BUFFER) if isinstance(file, Path) else file.open_for_writing()
+            with direct_file(file) as direct:
+                direct.write(np.frombuffer(layout.header, np.uint8))
+                for piece in layout.pieces:
+                    direct.write(content(piece))
+            return
+        with file.open_for_writing() as stream:
+            stream.write(layout.header)
+            for piece in layout.pieces:
+                stream.write(content(piece).data)
 
 
 def _manifest(captured: Captured, ranks: int, plan: Plan, files: Mapping[str, FileEntry]) -> Manifest:
