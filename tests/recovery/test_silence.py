@@ -21,7 +21,7 @@ class Run:
 
     def begin(self, ranks: int = 2, step: int = 0) -> None:
         self.silence.begin(ranks, self.now)
-        self.marks = [Mark(0, step, None, "starting", self.now, 0.0, 0.0) for _ in range(ranks)]
+        self.marks = [Mark(0, step, None, "starting", self.now, 0.0, 0.0, 0) for _ in range(ranks)]
 
     def mark(self, phase: str, *, after: float, only: int | None = None, step_done: float | None = None) -> None:
         self.now += after
@@ -29,7 +29,7 @@ class Run:
             if only is None or rank == only:
                 step = mark.step + (step_done is not None)
                 seconds = mark.step_seconds if step_done is None else step_done
-                self.marks[rank] = Mark(mark.beats + 1, step, 0, phase, self.now, seconds, 0.0)
+                self.marks[rank] = Mark(mark.beats + 1, step, 0, phase, self.now, seconds, 0.0, 0)
         self.silence.look(self.marks, self.now)
 
     def step(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -35,20 +35,28 @@ from stoker.durable_files import explained_disk_errors
 from stoker.errors import BadInput
 
 
-class Note(Frozen):
-    """What a slot holds."""
+class NoteOfStep(Frozen):
+    """What is said of any file of tensors of one step."""
 
     format: int = FORMAT
+    step: int
+    file: FileEntry
+
+
+N = TypeVar("N", bound=NoteOfStep)
+
+
+class Note(NoteOfStep):
+    """What a slot holds."""
+
     session: str
     """Drawn by each start of a run: what ranks of different starts hold does not belong together."""
     rank: int
     ranks: int
-    step: int
     optimizer: str
     progress: dict[str, Any]
     described: dict[str, tuple[str, tuple[int, ...]]]
     """Type and whole shape of every tensor of all ranks."""
-    file: FileEntry
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ class Slot:
         if self.file is not None:
             _note_of(self.file).unlink(missing_ok=True)
 
-    def complete(self, note: Note) -> None:
+    def complete(self, note: NoteOfStep) -> None:
         """What is in it is complete: say so to whoever finds it."""
         self.step = note.step
         if self.file is not None:
@@ -189,12 +197,18 @@ def read_complete(folder: Path) -> list[Snapshot]:
 
 
 def _read(file: Path) -> Snapshot | None:
+    note = read_note(file, Note)
+    return None if note is None else Snapshot(file, note)
+
+
+def read_note(file: Path, kind: type[N]) -> N | None:
+    """What is said of `file`; None when that is nothing, damaged, of another format or of another file."""
     try:
         mark, _, content = _note_of(file).read_bytes().partition(b"\n")
         if mark != hashlib.sha256(content).hexdigest().encode():
             return None
-        note = Note.model_validate_json(content)
-        return Snapshot(file, note) if note.format == FORMAT and file.stat().st_size == note.file.bytes else None
+        note = kind.model_validate_json(content)
+        return note if note.format == FORMAT and file.stat().st_size == note.file.bytes else None
     except (OSError, ValidationError):
         return None
 

@@ -195,6 +195,15 @@ class Router(nn.Module):
         before = self._counted
         self._counted = found if before is None else RouterStatistics(*map(torch.add, before, found))
 
+    @property
+    def counted(self) -> RouterStatistics | None:
+        """What was counted in training mode and not taken yet; None when that is nothing."""
+        return self._counted
+
+    def count_on(self, counted: RouterStatistics) -> None:
+        """Go on from what was counted before."""
+        self._counted = counted
+
     def take_statistics(self) -> RouterStatistics:
         """What was counted in training mode since the last call, which this forgets."""
         counted, self._counted = self._counted, None

@@ -112,19 +112,25 @@ class ParallelModel:
         loss_scale: float,
         autocast: Context = nullcontext,
         phase: Phase = lambda name: nullcontext(),
+        between: Callable[[Tensor], None] | None = None,
     ) -> list[Tensor]:
         """Gradients of the sum of the micro-batches' losses times `loss_scale`, complete on every rank.
 
         Returns for each micro-batch float64 [B]: the sum of each sample's cross-entropy over the tokens this
         rank answers for. Summed over all ranks they are those of all tokens. `phase` is entered around what
-        is named `forward`, `backward` and `communication`.
+        is named `forward`, `backward` and `communication`. `between` is called after each micro-batch but the
+        last, with what is returned of it, where micro-batches come one after another: not in a pipeline.
         """
         local = [self._local(batch) for batch in batches]
         run = partial(self._run, step=step, seed=seed, loss_scale=loss_scale, autocast=autocast)
         if self.pipeline is not None:
             losses = self.pipeline.forward_backward(local, run, self._before_backward, self._after_last, phase)
         else:
-            losses = list(self._one_by_one(local, run, phase))
+            losses = []
+            for batch, one in zip(batches, self._one_by_one(local, run, phase), strict=True):
+                losses.append(one)
+                if between is not None and len(losses) < len(batches):
+                    between(self._own_sums(batch, one))
         with phase("communication"):
             self.summed.finish()
             self.partial.finish()

@@ -124,6 +124,32 @@ class Recipe(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _gradients_can_be_copied(self) -> Recipe:
+        if not self.recovery.copy_gradients_every:
+            return self
+        layout, training = self.layout, self.training
+        for wrong, remedy in (
+            (self.recovery.copy_every != 1, "recovery.copy_every=1: they belong to the state before their step"),
+            (layout.pp > 1, "layout.pp=1: in a pipeline several micro-batches are under way at once"),
+            (
+                layout.dp_shard > 1 and (layout.dp_replicate > 1 or layout.zero_stage == 1),
+                "layout.dp_replicate=1 and zero_stage 2 or 3 beside dp_shard: FSDP holds other sums back until the "
+                "end of the step",
+            ),
+            (
+                training.deterministic == "across_layouts",
+                "training.deterministic=same_layout: a fixed order adds gradients up at the end of the step",
+            ),
+            (
+                training.memory.release_gradients,
+                "training.memory.release_gradients=false: it leaves no gradients",
+            ),
+        ):
+            if wrong:
+                raise ValueError(f"recovery.copy_gradients_every needs {remedy}")
+        return self
+
     @property
     def shape(self) -> ModelShape:
         """What decides which layouts are possible."""

@@ -20,6 +20,9 @@ class Recovery(Section):
     copy_every: int = Field(default=0, ge=0)
     """Steps between copies of weights and optimizer state in host memory, from which a failed run goes on
     without the disk; 0 makes none. Two copies are kept."""
+    copy_gradients_every: int = Field(default=0, ge=0)
+    """Micro-batches between copies of the gradients so far in host memory, from which a step that a failure cut
+    short goes on; 0 makes none. Needs `copy_every: 1`. Two copies are kept."""
     same_failure: int = Field(default=3, ge=1)
     """How often the same step may fail in the same way before the run gives up."""
     longest_backoff_seconds: float = Field(default=60.0, ge=0)
@@ -32,14 +35,17 @@ class Recovery(Section):
     start_seconds: float = Field(default=600.0, gt=0)
     """How long a rank may be silent while it starts, compiles, or first does what is done only now and then."""
     replay: bool = True
-    """Compute a step that is not finite or stands out once more from the same bits, before anything is updated:
-    what does not come out again was the machine's fault and not the documents'."""
+    """Compute a step that is not finite or stands out once more from the same bits, on the same rank and on another
+    one, before anything is updated: what does not come out again was the machine's fault and not the documents'."""
     on_non_finite: Literal["skip_step", "rollback", "ask"] = "skip_step"
     """What to do when the loss or the gradient norm is NaN or infinite; nothing is updated by it in any case."""
     on_spike: Response = "wait"
     """What to do when the loss or the gradient norm stands out from its recent past."""
     on_divergence: Response = "rollback"
     """What to do when it has stood out for `divergence_steps` steps in a row."""
+    on_large_update: Literal["wait", "rollback"] = "rollback"
+    """What to do when the norm of an update, over the learning rate that was planned, stands out from its recent
+    past: go back to the last checkpoint and do the steps again, once; what comes out again is gone on with."""
     divergence_steps: int = Field(default=10, ge=2)
     window: int = Field(default=32, ge=8)
     """How many unremarkable steps the recent past holds; half of them must be there before anything stands out."""
@@ -54,6 +60,9 @@ class Recovery(Section):
     compare_every: int = Field(default=100, ge=0)
     """Steps between comparisons of weights and optimizer state over `dp_replicate`, bit for bit; also before every
     checkpoint. 0 compares never."""
+    spot_check_every: int = Field(default=200, ge=0)
+    """Steps between spot checks. In each every data-parallel rank's first micro-batch is computed once more by its
+    neighbour, and the bits of losses and gradients are compared before the update. 0 checks never."""
     grace_seconds: float = Field(default=30.0, gt=0)
     """How long after SIGTERM this machine's scheduler kills: Slurm's KillWait, Kubernetes'
     terminationGracePeriodSeconds."""

@@ -13,7 +13,6 @@ from stoker.recovery.failure import Failure, first_failure, hang, killed_rank, l
 from stoker.recovery.faults import Fault
 from stoker.recovery.processes import Message
 from stoker.recovery.silence import Silence
-from stoker.training.out_of_memory import oom_kills
 from stoker.training.rank import Job
 from stoker.training.signals import StopRequest
 
@@ -45,6 +44,8 @@ class Attempt:
         self.first_step = self.last_step = 0
         self.furthest_step: int | None = None
         """The last that any rank completed, as far as was seen; None when they did not get to begin."""
+        self.forwards = 0
+        """Forward passes of training that the ranks began, together."""
         self.interrupted = False
         """Whether the ranks were asked to save and end, to be started otherwise."""
         self._crews = crews
@@ -52,7 +53,6 @@ class Attempt:
         self._silence = silence
         self._stop = stop
         self._tell = tell
-        self._killed_before = oom_kills()
         self._heard = False
         self._suspected_since: float | None = None
         self._stopping = False
@@ -71,7 +71,7 @@ class Attempt:
         try:
             meeting = crews[0].open_meeting()
             if crews[0].is_lost:
-                return lost_node(crews[0].node, tuple(self._crews[0][1]))
+                return self._lost(crews[0], self._crews[0][1])
             for crew, ranks in self._crews:
                 crew.start(self.job, ranks, meeting, self._faults)
             self._silence.begin(self.job.recipe.layout.world_size, time.monotonic())
@@ -91,11 +91,11 @@ class Attempt:
             sights = self._look(crews)
             now = time.monotonic()
             if lost := next((crew for crew in crews if crew.is_lost), None):
-                return lost_node(lost.node, lost.ranks)
+                return self._lost(lost, lost.ranks)
             self._silence.look([sights[rank].mark for rank in sorted(sights)], now, max(0.0, now - before - 1.0))
             before = now
             if not any(sight.talks for sight in sights.values()):
-                return first_failure(sights, self._killed_before)
+                return first_failure(sights)
             if self._stop.asked:
                 self._pass_on_stop(crews)
             if interrupted() and not self.interrupted and self.last_step > self.first_step:
@@ -104,9 +104,13 @@ class Attempt:
             if any(sight.failure or sight.exit_code for sight in sights.values()):
                 settle = settle or now + (_SAVING_SECONDS if self._stopping else _SETTLE_SECONDS)
                 if killed_rank(sights) is not None or now > settle:
-                    return first_failure(self._look(crews), self._killed_before)
+                    return first_failure(self._look(crews))
             elif (found := self._find_hang(crews, sights, now)) is not None:
                 return found
+
+    def _lost(self, crew: Crew, ranks: Sequence[int]) -> Failure:
+        here = [other.node for other, _ in self._crews if not other.is_lost]
+        return lost_node(crew.node, tuple(ranks), crew.loss, here)
 
     def _look(self, crews: list[Crew]) -> Mapping[int, Sight]:
         sights: dict[int, Sight] = {}
@@ -115,6 +119,7 @@ class Attempt:
                 self._hear(message)
             sights.update(crew.sights())
         marks = [sight.mark for sight in sights.values()]
+        self.forwards = max(self.forwards, sum(mark.forwards for mark in marks))
         stood_at = [mark.stood_at for mark in marks if mark.stood_at is not None]
         if marks and len(stood_at) == len(marks):
             self.first_step = min(stood_at)
@@ -146,7 +151,8 @@ class Attempt:
         # Those that will have hung for too long once they have been looked at several times.
         states = [sights[rank].state for rank in sorted(sights)]
         hanging = self._silence.hanging(now + _SUSPECT_SECONDS, states)
-        if not hanging:
+        # What ranks do on a node that says nothing nobody knows, and others only wait for them: it is lost soon.
+        if not hanging or any(crew.is_quiet for crew in crews):
             self._suspected_since = None
             return None
         self._suspected_since = self._suspected_since or now

@@ -9,6 +9,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,14 +18,16 @@ from typing import Any
 import torch
 
 from stoker.checkpoint import latest, read_weights
+from stoker.checkpoint.place import place
 from stoker.data.prepare import prepare
 from stoker.errors import StokerError
 from stoker.progress import Progress, Silent
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, samples_seen
+from stoker.recovery.drill_network import DrillNetwork, why_not
 from stoker.recovery.drill_nodes import run_on_nodes
-from stoker.recovery.faults import KINDS, Fault, parse_fault, require_possible
+from stoker.recovery.faults import KINDS, Fault, parse_fault, require_no_network, require_possible
 from stoker.recovery.forked import Forked
 from stoker.recovery.standby import standby
 from stoker.recovery.supervised import train
@@ -61,6 +64,9 @@ class Rehearsal:
     samples_repeated: int
     blamed: tuple[tuple[str, tuple[int, ...]], ...]
     """Each failure's fault, and the ranks that it was put down to."""
+    useful: float | None
+    """Share of the forward passes that were begun which the undisturbed run needs as well; None when a supervisor
+    took the count with it."""
     weights: str
     """`bit-identical` to the undisturbed run's, or by how much they differ at most."""
     said: str
@@ -94,7 +100,11 @@ def rehearse(
     """
     for faults in drills:
         for fault in faults:
-            require_possible(fault, loaded.recipe)
+            require_possible(fault, loaded.recipe, nodes)
+    why_not = _why_no_network(loaded.recipe) if nodes > 1 else ""
+    if why_not:
+        require_no_network(why_not, drills)
+        progress.say(f"all nodes share this machine's loopback: {why_not}")
     _in_a_process(_prepare, loaded, what="preparing the corpus")
     reference = RunDirectory(folder / "undisturbed")
     with progress.task("drill", len(drills) + 1, "runs") as task:
@@ -107,7 +117,7 @@ def rehearse(
         for number, faults in enumerate(drills, 1):
             task.describe(" + ".join(map(str, faults)))
             run = RunDirectory(folder / f"drill-{number:03d}")
-            found.append(_rehearse_one(loaded, run, faults, reference, nodes))
+            found.append(_rehearse_one(loaded, run, faults, reference, nodes, not why_not))
             task.advance()
     return found
 
@@ -152,7 +162,8 @@ def _drawn_fault(recipe: Recipe, dice: random.Random, kind: str, earlier: int) -
         every = recipe.checkpoint.every
         step = dice.randrange(every, recipe.training.steps + 1, every) if every <= recipe.training.steps else step
         phase = phase if every <= recipe.training.steps else "forward"
-    return parse_fault(f"kill@{step}:{rank}:phase={phase.replace(' ', '_')},delay={delay:g}")
+    nth = dice.randint(1, recipe.accumulation_at(step)) if phase in ("forward", "backward") else 1
+    return parse_fault(f"kill@{step}:{rank}:phase={phase.replace(' ', '_')},delay={delay:g},nth={nth}")
 
 
 def _rehearse_one(
@@ -161,6 +172,7 @@ def _rehearse_one(
     faults: tuple[Fault, ...],
     reference: RunDirectory | None,
     nodes: int = 1,
+    on_network: bool = False,
 ) -> Rehearsal:
     shutil.rmtree(run.path, ignore_errors=True)
     if reference is not None:  # the same recipe on the same machine: it need not be planned again
@@ -172,7 +184,7 @@ def _rehearse_one(
     # Some faults end the command, which goes on when it is given again.
     while commands <= sum(_ends_the_command(str(fault), nodes) for fault in faults) and not finished:
         commands += 1
-        finished, said, done = _command(loaded, run, left, nodes)
+        finished, said, done = _command(loaded, run, left, nodes, on_network)
         left = tuple(fault for fault in left if str(fault) not in done)
     took = time.time() - began
     found: Rehearsal = _in_a_process(_judge, loaded, run, faults, reference, what="reading the record")
@@ -181,19 +193,28 @@ def _rehearse_one(
 
 
 def _command(
-    loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...], nodes: int
+    loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...], nodes: int, on_network: bool
 ) -> tuple[bool, str, set[str]]:
     """Train as the command does. Whether it finished, why not, and which faults have come by then."""
     before = _in_a_process(_faults_done, run, what="reading the record")
     try:
         if nodes > 1:
-            run_on_nodes(nodes, partial(_train, loaded, run, faults), faults)
+            network = DrillNetwork() if on_network else None
+            with closing(network) if network is not None else nullcontext():
+                run_on_nodes(nodes, partial(_train, loaded, run, faults), faults, network)
         else:
             _in_a_process(_train, loaded, run, faults, what="the command")
         finished, said = True, ""
     except StokerError as error:
         finished, said = False, str(error)
     return finished, said, _in_a_process(_faults_done, run, what="reading the record") - before
+
+
+def _why_no_network(recipe: Recipe) -> str:
+    folder = recipe.checkpoint.folder
+    if folder is not None and not isinstance(place(folder), Path):
+        return f"on a network of their own they could not reach {folder} (checkpoint.folder)"
+    return why_not()
 
 
 def _in_a_process(function: Callable[..., Any], *arguments: Any, what: str) -> Any:
@@ -254,6 +275,7 @@ def _judge(
         samples_lost=_how_many(samples.lost),
         samples_repeated=_how_many(samples.repeated),
         blamed=tuple(blamed),
+        useful=None if reference is None else _useful(record, Record(reference.record)),
         weights="" if reference is None else _compared(run, reference),
         said="",
     )
@@ -270,6 +292,17 @@ def _steps_lost(failures: Sequence[dict[str, Any]], record: Record) -> int:
         if failure.get("step") is not None and later:
             lost += max(0, failure["step"] - began[min(later)])
     return lost
+
+
+def _useful(record: Record, undisturbed: Record) -> float | None:
+    needed, begun = _forwards(undisturbed), _forwards(record)
+    return needed / begun if needed and begun else None
+
+
+def _forwards(record: Record) -> int | None:
+    """Forward passes that all ranks began in all attempts; None when some attempt was not counted."""
+    ended = [event["detail"]["forwards"] for event in record.events(SUPERVISOR) if event["event"] == "ranks_ended"]
+    return sum(ended) if len(ended) == len(record.attempts()) else None
 
 
 def _how_many(ranges: Sequence[tuple[int, int]]) -> int:

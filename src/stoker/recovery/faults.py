@@ -1,13 +1,14 @@
 """Faults that are put into a run on purpose: what there is, how it is written, and how a rank does it to itself.
 
 `kind@step[:rank][:option=value,…]`, for instance `kill@12:1:phase=backward`. Step 0 is the start-up, before
-anything is trained; `attempt=2` means the first restart. This is the only door by which faults come in.
+anything is trained; `attempt=2` means the first restart; `nth=3` the third time that the phase begins in the step,
+as forward and backward do once for each micro-batch. This is the only door by which faults come in.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stoker.errors import BadInput
@@ -47,8 +48,26 @@ KINDS: dict[str, Kind] = {
     "flip_gradient": Kind(
         "one bit of one gradient of the rank changes before the update", phase="optimizer", options={"bit": 30.0}
     ),
+    "flip_local_gradient": Kind(
+        "one bit of one gradient of the rank changes before it is summed with those of other ranks, every time for "
+        "`steps` steps",
+        phase="data",
+        options={"bit": 20.0, "steps": 1.0},
+    ),
     "flip_weight": Kind("one bit of one weight of the rank changes", phase="data", options={"bit": 30.0}),
     "network": Kind("all connections of the rank to others break off"),
+    "delay": Kind(
+        "every packet to and from the rank's node takes `ms` milliseconds longer, and up to `jitter` more, for "
+        "`steps` steps",
+        options={"ms": 50.0, "jitter": 0.0, "steps": 10.0},
+    ),
+    "bandwidth": Kind(
+        "the rank's node sends and receives at most `mbit` Mbit a second, for `steps` steps",
+        options={"mbit": 100.0, "steps": 10.0},
+    ),
+    "partition": Kind(
+        "the rank's node and the others do not reach each other for `seconds`", options={"seconds": 15.0}
+    ),
     "sigterm": Kind("the command gets SIGTERM, as from a scheduler that wants the machine back"),
     "kill_command": Kind("the command itself is killed (SIGKILL), and given once more"),
     "drop_node": Kind(
@@ -58,6 +77,8 @@ KINDS: dict[str, Kind] = {
     ),
     "kill_supervisor": Kind("the process that watches over the ranks is killed (SIGKILL)"),
 }
+BETWEEN_NODES = ("delay", "bandwidth", "partition")
+"""Kinds that need a network between nodes."""
 AFTER_STEP = ("evaluation", "checkpoint")
 """Phases that belong to the step that has just been completed; all others to the one under way."""
 
@@ -82,9 +103,14 @@ class Fault:
         given = dict(self.options).get("attempt")
         return None if given is None else int(given)
 
-    def is_due(self, completed: int, phase: str, attempt: int) -> bool:
-        """Whether it comes now, in `phase` of a rank that has completed so many steps."""
-        if self.attempt not in (None, attempt):
+    @property
+    def nth(self) -> int:
+        """At which beginning of its phase in the step it comes; later ones count as well."""
+        return int(dict(self.options).get("nth", 1))
+
+    def is_due(self, completed: int, phase: str, attempt: int, times: int = 1) -> bool:
+        """Whether it comes now: `phase` begins, for the `times`-th time since the rank completed so many steps."""
+        if self.attempt not in (None, attempt) or times < self.nth:
             return False
         if self.step == 0:
             return phase == self.phase and (completed == 0 or self.attempt is not None)
@@ -127,7 +153,7 @@ def _phase(text: str, value: str) -> str:
 
 
 def _number(text: str, kind: str, name: str, value: str) -> float:
-    known = ("attempt", *KINDS[kind].options)
+    known = ("attempt", "nth", *KINDS[kind].options)
     if name not in known:
         raise BadInput(f"--fault {text}: {kind} has no option {name!r}; it takes {', '.join(['phase', *known])}")
     try:
@@ -139,8 +165,20 @@ def _number(text: str, kind: str, name: str, value: str) -> float:
     return number
 
 
-def require_possible(fault: Fault, recipe: Recipe) -> None:
-    """Raise `BadInput` when the run has no such step or rank."""
+def require_no_network(why_not: str, drills: Sequence[Sequence[Fault]]) -> None:
+    """Raise `BadInput` when a fault needs the network between nodes that there cannot be."""
+    for fault in (fault for faults in drills for fault in faults):
+        if fault.kind in BETWEEN_NODES:
+            raise BadInput(f"--fault {fault}: there can be no network between the nodes here: {why_not}")
+
+
+def require_possible(fault: Fault, recipe: Recipe, nodes: int) -> None:
+    """Raise `BadInput` when a run over so many nodes has no such step or rank, or no network."""
+    if fault.kind in BETWEEN_NODES and nodes == 1:
+        raise BadInput(f"--fault {fault}: on one node there is no network between nodes; give --nodes 2 or more")
+    for name in ("mbit", "steps"):
+        if fault.kind in BETWEEN_NODES and name in KINDS[fault.kind].options and not fault.option(name):
+            raise BadInput(f"--fault {fault}: {name} must be more than 0")
     steps, ranks = recipe.training.steps, recipe.layout.world_size
     if fault.step > steps:
         raise BadInput(f"--fault {fault}: the run has {steps} steps (training.steps), so none is {fault.step}")

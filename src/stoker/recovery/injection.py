@@ -11,6 +11,7 @@ import socket
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ import psutil
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.utils.hooks import RemovableHandle
 
 from stoker.checkpoint import latest
+from stoker.parallel.alone import leaves
+from stoker.recovery.drill_network import ask_network
 from stoker.recovery.faults import Fault
 from stoker.training.trainer import Trainer
 
@@ -42,10 +46,17 @@ class Injection:
         self._memory = memory
         self._faults = list(faults)
         self._attempt = attempt
+        self._completed = -1
+        self._times: Counter[str] = Counter()
+        """How often each phase has begun since."""
         self._tell = tell
         self._trainer: Trainer | None = None
         self._slow: tuple[Fault, int] | None = None
         self._full: tuple[Fault, int] | None = None
+        self._disturbed: list[tuple[Fault, int, socket.socket]] = []
+        self._wrong: RemovableHandle | None = None
+        self._wrong_steps = 0
+        """How many steps more it computes wrong gradients."""
         self._forward_began: float | None = None
 
     def attach(self, trainer: Trainer) -> None:
@@ -56,12 +67,21 @@ class Injection:
         """A phase begins in this rank, which has completed so many steps."""
         self._go_on_being_slow(completed, phase)
         self._free_the_disk(completed)
-        for fault in [fault for fault in self._faults if fault.is_due(completed, phase, self._attempt)]:
+        self._calm_the_network(completed)
+        self._go_on_being_wrong(phase)
+        if completed != self._completed:
+            self._completed, self._times = completed, Counter()
+        self._times[phase] += 1
+        due = [fault for fault in self._faults if self._is_due(fault, phase)]
+        for fault in due:
             if fault.kind in ("nan", "flip_gradient") and not self._gradients():
                 continue  # the same phase comes once more in the step, when there are gradients
             self._faults.remove(fault)
             self._tell({"kind": "fault", "fault": str(fault), "time": time.time(), "monotonic": time.monotonic()})
             self._do(fault, completed)
+
+    def _is_due(self, fault: Fault, phase: str) -> bool:
+        return fault.is_due(self._completed, phase, self._attempt, self._times[phase])
 
     def _do(self, fault: Fault, completed: int) -> None:
         match fault.kind:
@@ -91,10 +111,16 @@ class Injection:
                 self._gradients()[0].view(-1)[0] = float("nan")
             case "flip_gradient":
                 _flip(self._gradients()[0], int(fault.option("bit")))
+            case "flip_local_gradient":
+                self._wrong_steps = int(fault.option("steps"))
+                self._compute_wrongly(int(fault.option("bit")))
             case "flip_weight":
                 _flip(self._weight(), int(fault.option("bit")))
             case "network":
                 _break_connections()
+            case "delay" | "bandwidth" | "partition":
+                time.sleep(0.5)  # until the command that leads has recorded that this fault is done
+                self._disturb_network(fault, completed)
             case "sigterm":
                 os.kill(_parent_of(os.getppid()), signal.SIGTERM)
                 self._await_stop()
@@ -151,6 +177,41 @@ class Injection:
         elif self._forward_began is not None:
             time.sleep((time.monotonic() - self._forward_began) * max(0.0, fault.option("factor") - 1))
             self._forward_began = None
+
+    def _compute_wrongly(self, bit: int) -> None:
+        assert self._trainer is not None, "weights are there from the first step on"
+        first = next(leaf for leaf in leaves(self._trainer.step.model) if leaf.numel())
+
+        def flipped(gradient: Tensor) -> Tensor:
+            wrong = gradient.clone()
+            _flip(wrong, bit)
+            return wrong
+
+        self._wrong = first.register_hook(flipped)  # type: ignore[no-untyped-call]
+
+    def _go_on_being_wrong(self, phase: str) -> None:
+        if self._wrong is None or phase != "data":
+            return
+        self._wrong_steps -= 1
+        if not self._wrong_steps:
+            self._wrong.remove()
+            self._wrong = None
+
+    def _disturb_network(self, fault: Fault, completed: int) -> None:
+        match fault.kind:
+            case "delay":
+                asked = ask_network("delay", fault.option("ms") / 1e3, fault.option("jitter") / 1e3)
+            case "bandwidth":
+                asked = ask_network("rate", fault.option("mbit") * 1e6 / 8)
+            case _:
+                ask_network("cut", fault.option("seconds")).close()
+                return
+        self._disturbed.append((fault, completed, asked))
+
+    def _calm_the_network(self, completed: int) -> None:
+        for one in [one for one in self._disturbed if completed >= one[1] + one[0].option("steps")]:
+            self._disturbed.remove(one)
+            one[2].close()
 
     def _free_the_disk(self, completed: int) -> None:
         if self._full is not None and completed >= self._full[1] + self._full[0].option("steps"):

@@ -23,7 +23,9 @@ _ANSWER_SECONDS = 20.0
 """How long a node that still gives signs of life may take for what takes it an instant."""
 _VIEW_SECONDS = 15.0
 """How long looking at ranks closely, or killing them, may keep a supervisor from saying anything."""
-_UNSEEN = Mark(beats=0, step=0, stood_at=None, phase="starting", since=0.0, step_seconds=0.0, waited_seconds=0.0)
+_UNSEEN = Mark(
+    beats=0, step=0, stood_at=None, phase="starting", since=0, step_seconds=0, waited_seconds=0, forwards=0
+)
 
 
 class RemoteCrew:
@@ -35,6 +37,8 @@ class RemoteCrew:
         self.ranks: tuple[int, ...] = ()
         self.stop_asked = False
         """Whether the other node's command was asked to stop."""
+        self.stopped_by: int | None = None
+        """By which signal."""
         self._link = link
         self._idle = idle
         self._sights: dict[int, Sight] = {}
@@ -47,6 +51,18 @@ class RemoteCrew:
         """Whether the link has broken, or has been silent too long."""
         self._take()
         return self._link.is_broken
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the link has been silent for several beats."""
+        self._take()
+        return self._link.is_quiet
+
+    @property
+    def loss(self) -> str:
+        """How it was lost, in words."""
+        silence = self._link.silence
+        return "its link broke" if silence is None else f"it has not been heard of for {silence:.1f} s"
 
     def open_meeting(self) -> Address:
         """A port on that node."""
@@ -137,7 +153,7 @@ class RemoteCrew:
                 case "answer":
                     self._answers[rest[0]] = rest[1]
                 case "stop":
-                    self.stop_asked = True
+                    self.stop_asked, self.stopped_by = True, rest[0]
 
 
 class Agent:
@@ -181,7 +197,7 @@ class Agent:
                 self._link.send("sights", self._crew.sights(), news)
         if self._stop.asked and not self._stop_told:
             self._stop_told = True
-            self._link.send("stop")
+            self._link.send("stop", self._stop.by)
         if self._fetching is not None and (fetched := self._copies.fetched()) is not None:
             self._link.send("answer", self._fetching, fetched)
             self._fetching = None

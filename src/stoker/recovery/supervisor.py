@@ -90,7 +90,7 @@ class Supervisor:
         try:
             self._run(nodes)
         except BaseException as error:
-            nodes.close(as_failure(error, 0, RunDirectory(self._job.run)))
+            nodes.close({**as_failure(error, 0, RunDirectory(self._job.run)), "stopped_by": self._stop.by})
             raise
         nodes.close({"kind": "finished"})
 
@@ -99,6 +99,7 @@ class Supervisor:
             self._job, crews = nodes.gather(self._job)
             attempt = Attempt(self._job, crews, self._faults, self._silence, self._stop, self._tell)
             failure = attempt.run(nodes.wants_others, nodes.before_silence)
+            self._tell(_ended(attempt))
             if failure is None:
                 return
             self._trained |= attempt.last_step > attempt.first_step
@@ -141,6 +142,11 @@ class Supervisor:
 def _given_up(error: StokerError, why: str) -> StokerError:
     error.args = (f"{error} The run gave up: {why}.",)
     return error
+
+
+def _ended(attempt: Attempt) -> Message:
+    row = {"step": attempt.last_step, "event": "ranks_ended", "attempt": attempt.job.attempt, "time": time.time()}
+    return {"kind": "event", "row": {**row, "detail": {"forwards": attempt.forwards}}}
 
 
 def _event(event: str, attempt: Attempt, failure: Failure, **detail: Any) -> Message:

@@ -25,7 +25,7 @@ PHASES = (
     "finishing",
 )
 _NUMBERS = {name: number for number, name in enumerate(PHASES)}
-_ROW = struct.Struct("<QqqQQQB")
+_ROW = struct.Struct("<QqqQQQQB")
 _BYTES = 64
 
 
@@ -46,6 +46,9 @@ class Mark:
     """How long its last step took."""
     waited_seconds: float
     """How much of that it spent in communication."""
+    forwards: int
+    """Forward passes of training that it began in this attempt: one for each micro-batch, in a pipeline one for
+    each of its stages."""
 
 
 class Marks:
@@ -54,7 +57,7 @@ class Marks:
     def __init__(self, memory: mmap.mmap, rank: int) -> None:
         self._memory = memory
         self._at = rank * _BYTES
-        self._beats = self._step = self._step_ns = self._waited_ns = 0
+        self._beats = self._step = self._step_ns = self._waited_ns = self._forwards = 0
         self._stood_at = -1
         self.heard: Callable[[int, str], None] | None = None
         """Someone in this process who is told of every mark: how many steps are complete, which phase begins."""
@@ -62,8 +65,10 @@ class Marks:
     def phase(self, name: str) -> None:
         """Say that `name` begins."""
         self._beats += 1
+        self._forwards += name == "forward"
         now, number = time.monotonic_ns(), _NUMBERS[name]
-        row = (self._beats, self._step, self._stood_at, now, self._step_ns, self._waited_ns, number)
+        times = (now, self._step_ns, self._waited_ns)
+        row = (self._beats, self._step, self._stood_at, *times, self._forwards, number)
         _ROW.pack_into(self._memory, self._at, *row)
         if self.heard is not None:
             self.heard(self._step, name)
@@ -87,7 +92,7 @@ class Board:
         self.ranks = ranks
         self._memory = mmap.mmap(-1, ranks * _BYTES)
         for rank in range(ranks):
-            _ROW.pack_into(self._memory, rank * _BYTES, 0, 0, -1, time.monotonic_ns(), 0, 0, 0)
+            _ROW.pack_into(self._memory, rank * _BYTES, 0, 0, -1, time.monotonic_ns(), 0, 0, 0, 0)
 
     def marks(self, rank: int) -> Marks:
         """Where `rank` writes."""
@@ -95,9 +100,10 @@ class Board:
 
     def read(self, rank: int) -> Mark:
         """What `rank` wrote last."""
-        beats, step, stood, since, step_ns, waited, phase = _ROW.unpack_from(self._memory, rank * _BYTES)
+        row = _ROW.unpack_from(self._memory, rank * _BYTES)
+        beats, step, stood, since, step_ns, waited, forwards, phase = row
         stood_at = None if stood < 0 else stood
-        return Mark(beats, step, stood_at, PHASES[phase], since / 1e9, step_ns / 1e9, waited / 1e9)
+        return Mark(beats, step, stood_at, PHASES[phase], since / 1e9, step_ns / 1e9, waited / 1e9, forwards)
 
     def read_all(self) -> list[Mark]:
         """What every rank wrote last, in order of rank."""

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from stoker.checkpoint import Place, Saver, checkpoints_of, load, load_newest
 from stoker.checkpoint.agreement import from_first
-from stoker.checkpoint.snapshots import remove_beyond
+from stoker.checkpoint.snapshots import folder_of, remove_beyond
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
 from stoker.errors import BadInput, StokerError
@@ -30,6 +30,7 @@ from stoker.run_directory import RunDirectory
 from stoker.training.clock import PhaseClock
 from stoker.training.guard import Guard
 from stoker.training.held_out_text import HeldOutText
+from stoker.training.in_flight import StepInFlight
 from stoker.training.interventions import Interventions
 from stoker.training.marks import Marks
 from stoker.training.optimizer import build_optimizer
@@ -37,9 +38,11 @@ from stoker.training.out_of_memory import as_seen, ran_out
 from stoker.training.position import Position
 from stoker.training.precision import DynamicLossScale, parameter_dtype, reduction_dtype
 from stoker.training.replicas import Replicas
+from stoker.training.second_opinion import SecondOpinion
 from stoker.training.signals import StopRequest
 from stoker.training.step import TrainingStep
 from stoker.training.trainer import Trainer
+from stoker.training.update_norm import UpdateNorm
 
 Report = Callable[[dict[str, Any]], None]
 _log = logging.getLogger(__name__)
@@ -123,20 +126,28 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
     clock.marks.stand_at(position.step)
     loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
     feed = Feed(corpus, recipe)
+    own_copies = None if job.snapshots is None else folder_of(job.snapshots, world.rank)
     saver = Saver(
         checkpoints,
         recipe.checkpoint,
         model.held,
         optimizer,
-        snapshots=None if job.snapshots is None else job.snapshots / f"rank-{world.rank:05d}",
+        snapshots=own_copies,
         step=position.step,
         timeout=world.timeout,
     )
     decided = from_first(Interventions.read(run.interventions))
     guard = Guard(recipe.recovery, decided, can_leave_out=not recipe.training.memory.release_gradients)
-    step = TrainingStep(recipe, corpus.source_names, model, optimizer, loss_scale, clock, saver.settle, guard)
+    in_flight = None
+    if own_copies is not None and recipe.recovery.copy_gradients_every:
+        in_flight = StepInFlight(recipe, model, own_copies, position.step)
+    step = TrainingStep(
+        recipe, corpus.source_names, model, optimizer, loss_scale, clock, saver.settle, guard, in_flight
+    )
+    opinion = SecondOpinion(feed, step)
     if progress is not None:
         step.take_up(progress)
+        opinion.passed = progress.get("agreed_until", 0)
     return Trainer(
         recipe=recipe,
         run=run,
@@ -145,6 +156,8 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
         step=step,
         saver=saver,
         replicas=Replicas(model.held, optimizer, world, run.suspicion),
+        opinion=opinion,
+        update_norm=UpdateNorm(model.held, optimizer, world),
         record=RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds),
         position=position,
         stop=stop,

@@ -20,6 +20,7 @@ from stoker.parallel import Inputs, ParallelModel
 from stoker.recipe import Recipe
 from stoker.training.clock import PhaseClock
 from stoker.training.guard import Guard
+from stoker.training.in_flight import StepInFlight
 from stoker.training.interventions import Interventions
 from stoker.training.optimizer import AdamWOptimizer, LionOptimizer, set_learning_rate
 from stoker.training.precision import DynamicLossScale, autocast, dead_updates
@@ -73,10 +74,12 @@ class TrainingStep:
         clock: PhaseClock,
         settle: Callable[[], float] = lambda: 0.0,
         guard: Guard | None = None,
+        in_flight: StepInFlight | None = None,
     ) -> None:
         """`settle` waits until weights and moments may be changed; returns for how many seconds it did.
 
-        `guard` judges each step before its update; without one only what is not finite is left out.
+        `guard` judges each step before its update; without one only what is not finite is left out. `in_flight`
+        keeps what there is of a step that is not complete; without one nothing is.
         """
         self.recipe = recipe
         self.source_names = tuple(source_names)
@@ -85,6 +88,7 @@ class TrainingStep:
         self.loss_scale = loss_scale
         self.clock = clock
         self._settle = settle
+        self.in_flight = in_flight
         self.guard = guard or Guard(recipe.recovery, Interventions())
         if recipe.training.memory.release_gradients:
             assert isinstance(optimizer, AdamWOptimizer | LionOptimizer), "the recipe refuses others"
@@ -171,19 +175,32 @@ class TrainingStep:
         sources = len(self.source_names)
         sums = torch.zeros(2 * sources, dtype=torch.float64, device=world.device)
         self.model.train()
+        added = self.in_flight.take_up(step, sums) if self.in_flight else 0
+
+        def add(by_sample: torch.Tensor) -> None:
+            nonlocal added
+            batch, added = batches[added], added + 1
+            sums[:sources].index_add_(0, batch.sources, by_sample)
+            if self.model.counts:
+                counts = (batch.targets >= 0).sum(dim=1).to(torch.float64)
+                sums[sources:].index_add_(0, batch.sources, counts)
+
+        def add_and_keep(by_sample: torch.Tensor) -> None:
+            add(by_sample)
+            if self.in_flight:
+                self.in_flight.keep(step, added, sums)
+
         losses = self.model.forward_backward(
-            [inputs_of(batch, training.document_mask) for batch in batches],
+            [inputs_of(batch, training.document_mask) for batch in batches[added:]],
             step=step,
             seed=self.recipe.seed,
             loss_scale=scale / max(tokens, 1),
             autocast=lambda: autocast(training.precision, world.device),
             phase=self.clock.phase,
+            between=add_and_keep,
         )
-        for batch, by_sample in zip(batches, losses, strict=True):
-            sums[:sources].index_add_(0, batch.sources, by_sample)
-            if self.model.counts:
-                counts = (batch.targets >= 0).sum(dim=1).to(torch.float64)
-                sums[sources:].index_add_(0, batch.sources, counts)
+        for by_sample in losses[added - len(batches) :]:
+            add(by_sample)
         return sums
 
     def _await_copy(self) -> None:

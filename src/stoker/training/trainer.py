@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -21,9 +22,12 @@ from stoker.training.interventions import Intervention, as_detail
 from stoker.training.position import Position
 from stoker.training.replicas import Replicas
 from stoker.training.rows import routing_rows, step_row
+from stoker.training.schedule import learning_rate_factor
+from stoker.training.second_opinion import SecondOpinion, Verdict
 from stoker.training.signals import StopRequest
 from stoker.training.slowness import Slowness, slow_ranks, time_ranks
 from stoker.training.step import StepResult, TrainingStep, bits_of
+from stoker.training.update_norm import UpdateNorm
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +43,15 @@ class Trainer:
     step: TrainingStep
     saver: Saver
     replicas: Replicas
+    opinion: SecondOpinion
+    update_norm: UpdateNorm
     record: RecordWriter
     position: Position
     stop: StopRequest
     clock: PhaseClock
     report: Callable[[dict[str, Any]], None]
+    verdict: Verdict | None = None
+    """About the last step that ranks did not agree about."""
     slowness: Slowness = field(default_factory=Slowness)
     slower: bool = False
     """Whether steps have become slower on this rank."""
@@ -106,21 +114,32 @@ class Trainer:
     def _step(self, step: int, batches: list[MicroBatch]) -> StepResult:
         """Compute `step` and apply it, unless it stands out: then it is computed once more from the same bits.
 
-        What comes out otherwise the second time was no fault of the documents.
+        By the same ranks and by others. What comes out otherwise was no fault of the documents. Now and then others
+        compute a part of a step that does not stand out.
         """
         guard = self.step.guard
         before = guard.vigilance.as_state()
         guard.on_trial = self.recipe.recovery.replay and guard.can_leave_out
-        first = self._once(step, batches)
+        with self.opinion.asked(step, 1) if self.opinion.due(step) else nullcontext():
+            first = self._once(step, batches)
+        if guard.doubted:
+            self.verdict = self.opinion.find(step, 1)
         if guard.alarm is None or not guard.on_trial:
             return first
         guard.on_trial = False
         why = str(guard.alarm)
         guard.vigilance.load_state(before)
-        again = self._once(step, batches)
+        with self.opinion.asked(step, None):
+            again = self._once(step, batches)
         wrong = self.step.model.world.where(again.own_sums != first.own_sums)
         agrees = bits_of((first.loss, first.gradient_norm)) == bits_of((again.loss, again.gradient_norm))
-        self.record.append("event", self._event("replayed", step, why=why, agrees=agrees, ranks=wrong))
+        found: dict[str, Any] = {"verdict": "clear" if agrees else "transient"}
+        if guard.doubted:
+            self.verdict = self.opinion.find(step, None)
+            agrees, wrong, found = False, sorted({*wrong, *self.verdict.ranks}), self.verdict.as_evidence()
+        figures = {"losses": [first.loss, again.loss], "gradient_norms": [first.gradient_norm, again.gradient_norm]}
+        detail = {"agrees": agrees, "ranks": wrong, "by_another_rank": self.opinion.possible, **found, **figures}
+        self.record.append("event", self._event("replayed", step, why=why, **detail))
         return again
 
     def _once(self, step: int, batches: list[MicroBatch]) -> StepResult:
@@ -165,7 +184,8 @@ class Trainer:
             self.record.flush()
             with self.clock.phase("checkpoint"):
                 progress = self.position.as_progress(self.recipe) | {
-                    "vigilance": self.step.guard.vigilance.as_state()
+                    "vigilance": self.step.guard.vigilance.as_state(),
+                    "agreed_until": self.opinion.passed,
                 }
                 self.saver.stage(step, progress, durable=durable)
 
@@ -211,8 +231,11 @@ class Trainer:
     def _responds(self, step: int, result: StepResult) -> bool:
         """Do what the recipe says about a step that stands out; whether the run went back for it."""
         guard, alarm = self.step.guard, self.step.guard.alarm
+        if guard.doubted:
+            self._distrust(step)
+            return True
         if alarm is None:
-            return False
+            return not result.skipped and self._takes_back(step, result)
         samples = self.recipe.training.samples_of(step)
         evidence = {"samples": samples, "response": guard.response, **alarm.as_evidence()}
         self.record.append("event", self._event(alarm.kind, step=step, **evidence))
@@ -261,6 +284,46 @@ class Trainer:
         self._go_back(earlier, [guard.do_again(step, earlier, str(found))])
         return True
 
+    def _takes_back(self, step: int, result: StepResult) -> bool:
+        """Whether the update of `step` stands out, and the run has gone back to before it."""
+        guard, norm = self.step.guard, self.update_norm.take()
+        training = self.recipe.training
+        planned = learning_rate_factor(training.schedule, step, training.steps) * guard.learning_rate_factor(step)
+        if not norm or not planned:
+            return False
+        goes_back = guard.judge_update(step, norm / planned)
+        if guard.alarm is None:
+            return False
+        earlier = self._state_before(step) if goes_back else None
+        evidence = {"response": "wait" if earlier is None else "rollback", **guard.alarm.as_evidence()}
+        self.record.append("event", self._event(guard.alarm.kind, step=step, **evidence))
+        if earlier is None:
+            return False
+        self._record_step(step, result)
+        self._go_back(earlier, [guard.do_again(step, earlier, str(guard.alarm))])
+        return True
+
+    def _distrust(self, step: int) -> None:
+        """Ranks do not agree about `step`, which was not applied: go back to where they last did."""
+        verdict, opinion = self.verdict, self.opinion
+        assert verdict is not None, "there was a disagreement"
+        detail = {"ranks": list(verdict.ranks), "agreed_until": opinion.passed, **verdict.as_evidence()}
+        self.record.append("event", self._event("silent_corruption", step, **detail))
+        self.report({"kind": "wrong_rank", "step": step, "said": str(verdict)})
+        self.record.flush()
+        earlier = self._state_before(opinion.passed + 1)
+        if earlier is None:
+            earlier = min((saved for saved in steps_saved(self.saver.checkpoints) if saved < step), default=None)
+        again, guard = opinion.named.intersection(verdict.ranks), self.step.guard
+        opinion.named.update(verdict.ranks)
+        if again or earlier is None or guard.interventions.count >= self.recipe.recovery.most_interventions:
+            why = "It did so before." if again else "There is no state to go back to, or it was done too often."
+            raise StokerError(
+                f"step {step}: {verdict}. {why} Take the machine of rank {', '.join(map(str, verdict.ranks))} out "
+                "and give the command again."
+            )
+        self._go_back(earlier, [guard.do_again(step, earlier, str(verdict))])
+
     def _state_before(self, step: int) -> int | None:
         """The newest checkpoint's step before `step`; an earlier one's where the run went back to that before."""
         self._record_saves(self.saver.finish())
@@ -274,9 +337,12 @@ class Trainer:
         self._decide(decided)
         with self.clock.phase("checkpoint"):
             self.saver.forget()  # first: a run that is killed in between must not go on from what is given up
+            if self.step.in_flight is not None:
+                self.step.in_flight.forget()
             progress = go_back_to(self.saver.checkpoints, earlier, self.step.model.held, self.step.optimizer)
         self.position = Position.from_progress(progress, self.position.attempt)
         self.step.take_up(progress)
+        self.opinion.passed = progress.get("agreed_until", 0)
         self.clock.marks.stand_at(self.position.step)
         self.record.append("event", self._event("went_back"))
         self.record.flush()
