@@ -113,11 +113,12 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
             _seconds(one.recover_seconds),
             str(one.steps_lost),
             f"{one.samples_lost} / {one.samples_repeated}",
+            "unknown" if one.useful is None else f"{one.useful:.0%}",
             one.weights if one.finished else one.said,
         )
         for one in found
     ]
-    headers = ("fault", "outcome", "noticed", "trains again", "steps lost", "samples lost / repeated", "weights")
+    headers = ("fault", "outcome", "noticed", "trains again", "steps lost", "samples lost / repeated", "useful", "weights")
     lost = [one for one in found if not one.survived]
     verdict = (
         f"{counted(len(found), 'drills')}: all ended in the same place"
