@@ -1,20 +1,29 @@
 """Drawn faults over several layouts of a tiny model, each run compared with the undisturbed one.
 
     .venv/bin/python benchmarks/drills.py --kills 300 --freezes 100
+    .venv/bin/python benchmarks/drills.py --kills 0 --freezes 0 --clean-steps 10000
+    .venv/bin/python benchmarks/drills.py --kills 0 --freezes 0 --starts 7
 
 Prints, for each layout: how many faults came, whether every run ended in the same place, how soon faults were
 noticed and training went on, whether the right rank was named. Exits with 1 when a run ended elsewhere.
+
+`--clean-steps` trains so many steps without any fault, on one rank and on two, with evaluations and checkpoints,
+and counts the alarms. `--starts` times starts of the command and restarts after a kill, by turns, and prints their
+ratio.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +31,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.end_to_end.small_job import command, environment, write_job  # noqa: E402
+
+from stoker.record import SUPERVISOR, Record  # noqa: E402
 
 LAYOUTS = (
     "dp_replicate=2",
@@ -34,6 +45,8 @@ LAYOUTS = (
     "pp=2 layout.dp_replicate=2",
 )
 _FREEZES = ("freeze", "hang", "spin")
+_NO_ALARM = ("started", "resumed", "saved", "finished", "ranks_ended")
+"""Events of a run that nothing happens to."""
 
 
 def main() -> None:
@@ -46,7 +59,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layouts", type=int, default=len(LAYOUTS), help="how many of them")
+    parser.add_argument("--clean-steps", type=int, default=0, help="steps without a fault, on one rank and on two")
+    parser.add_argument("--starts", type=int, default=0, help="how often a start and a restart are timed")
     chosen = parser.parse_args()
+    alarms = _clean(chosen.clean_steps) if chosen.clean_steps else 0
+    if chosen.starts:
+        _starts(chosen.starts)
+    sys.exit(1 if alarms or not _drills(chosen) else 0)
+
+
+def _drills(chosen: argparse.Namespace) -> bool:
+    """Whether every run ended in the same place."""
+    if not chosen.kills + chosen.freezes:
+        return True
     layouts = LAYOUTS[: chosen.layouts]
     survived = True
     print("| layout | faults | came | same end | noticed, median | at most | trains again, median | right rank |")
@@ -62,7 +87,7 @@ def main() -> None:
                     survived &= all(one["survived"] for one in drills)
                     print(_row(f"{layout.replace(' layout.', ', ')}, {'/'.join(kinds)}", drills), flush=True)
         print(f"\n{time.monotonic() - begun:.0f} s")
-    sys.exit(0 if survived else 1)
+    return survived
 
 
 def _drill(
@@ -116,6 +141,78 @@ def _right(drill: dict[str, Any]) -> tuple[int, int]:
     """How many failures were put down to the rank that had the fault, and how many there were."""
     hits = [str(ranks) == f"[{fault.split(':')[1]}]" for fault, ranks in drill["blamed"]]
     return sum(hits), len(hits)
+
+
+def _clean(steps: int) -> int:
+    """Train without a fault, on one rank and on two; how many alarms there were."""
+    print("| ranks | steps | evaluations | checkpoints | median step | seconds | alarms |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    return sum(_clean_run(ranks, steps) for ranks in (1, 2))
+
+
+def _clean_run(ranks: int, steps: int) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = write_job(
+            Path(folder),
+            training__steps=steps,
+            layout={"dp_replicate": ranks},
+            evaluation={"every": 100, "sequences": 2},
+            checkpoint={"every": 100, "keep_last": 2},
+            recovery={"copy_every": 1},
+        )
+        begun = time.monotonic()
+        _train(recipe, Path(folder) / "run")
+        seconds = time.monotonic() - begun
+        record = Record(Path(folder) / "run" / "record")
+        events = Counter(event["event"] for event in [*record.events(), *record.events(SUPERVISOR)])
+        alarms = Counter({name: count for name, count in events.items() if name not in _NO_ALARM})
+        done = record.steps(["step", "time"], all_attempts=True)
+        between = done["time"].diff().drop_nulls()
+        row = [ranks, done.height, record.evaluations()["step"].n_unique(), events["saved"]]
+        row += [f"{1e3 * between.median():.1f} ms", f"{seconds:.0f}", dict(alarms) or 0]
+        print(f"| {' | '.join(map(str, row))} |", flush=True)
+        return alarms.total()
+
+
+def _starts(times: int) -> None:
+    """Time starts, from the command to the first step, and restarts, from a kill to the next step."""
+    starts, restarts = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = write_job(Path(folder), training__steps=24, layout={"dp_replicate": 2}, evaluation={"every": 0})
+        planned = Path(folder) / "planned"
+        _train(recipe, planned)
+        for number in range(times):
+            run = Path(folder) / f"run-{number}"
+            run.mkdir()
+            # It was planned before.
+            shutil.copyfile(planned / "plan.json", run / "plan.json")
+            said = (planned / "recipe.yaml").read_text(encoding="utf-8")
+            (run / "recipe.yaml").write_text(said.replace(str(planned), str(run)), encoding="utf-8")
+            begun = time.time()
+            _train(recipe, run)
+            starts.append(min(Record(run / "record").steps(["time"])["time"]) - begun)
+            result = subprocess.run(
+                command("drill", recipe, "--json", "--fault=kill@12:1"),
+                capture_output=True,
+                text=True,
+                env=environment(),
+                check=True,
+            )
+            (drill,) = json.loads(result.stdout)["drills"]
+            restarts.append(drill["detect_seconds"][0] + drill["recover_seconds"][0])
+            load = os.getloadavg()[0]
+            print(f"start {starts[-1]:.2f} s, restart {restarts[-1]:.2f} s (load {load:.1f})", flush=True)
+    start, restart = statistics.median(starts), statistics.median(restarts)
+    print("| start of the command, median | restart after a kill, median | ratio |\n|---|---|---|")
+    print(f"| {start:.2f} s | {restart:.2f} s | {restart / start:.2f} |", flush=True)
+
+
+def _train(recipe: Path, run: Path) -> None:
+    result = subprocess.run(
+        command("train", recipe, "--run", run), capture_output=True, text=True, env=environment()
+    )
+    if result.returncode:
+        sys.exit(result.stderr)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 
 from stoker.errors import BadInput
 from stoker.recipe.loading import load_recipe
-from stoker.recovery.faults import KINDS, parse_fault, require_possible
+from stoker.recovery.faults import KINDS, parse_fault, require_no_network, require_possible
 from tests.end_to_end.small_job import write_job
 
 
@@ -55,16 +55,28 @@ def test_nonsense_is_refused_with_what_there_is(text: str, said: str) -> None:
         ("kill@3:2", "the run has 2 ranks"),
         ("kill@5:0:phase=checkpoint", "there is no checkpoint after step 5, only every 4 steps"),
         ("kill@5:0:phase=evaluation", "there is no evaluation after step 5, only every 6 steps"),
+        ("delay@5:1:ms=20", "on one node there is no network between nodes; give --nodes 2"),
     ],
 )
 def test_a_step_or_rank_that_the_run_does_not_have_is_refused(tmp_path: Path, text: str, said: str) -> None:
     recipe = load_recipe(write_job(tmp_path, layout__dp_replicate=2)).recipe
     with pytest.raises(BadInput, match="--fault") as refused:
-        require_possible(parse_fault(text), recipe)
+        require_possible(parse_fault(text), recipe, nodes=1)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["kill@12", "kill@0:1", "kill@8:1:phase=checkpoint", "kill@12:0:phase=evaluation"])
 def test_the_last_step_and_the_start_can_be_met(tmp_path: Path, text: str) -> None:
     recipe = load_recipe(write_job(tmp_path, layout__dp_replicate=2)).recipe
-    require_possible(parse_fault(text), recipe)
+    require_possible(parse_fault(text), recipe, nodes=1)
+
+
+def test_faults_of_the_network_need_one_and_numbers_that_mean_something(tmp_path: Path) -> None:
+    recipe = load_recipe(write_job(tmp_path, layout__dp_replicate=2)).recipe
+    cut = parse_fault("partition@5:1:seconds=3")
+    require_possible(cut, recipe, nodes=2)
+    with pytest.raises(BadInput, match="mbit must be more than 0"):
+        require_possible(parse_fault("bandwidth@5:1:mbit=0"), recipe, nodes=2)
+    with pytest.raises(BadInput, match=r"partition@5:1:seconds=3: .*no network .*: it takes root"):
+        require_no_network("it takes root", [(parse_fault("kill@3"),), (cut,)])
+    require_no_network("it takes root", [(parse_fault("kill@3"),)])

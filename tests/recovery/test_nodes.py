@@ -182,6 +182,16 @@ def test_one_node_that_is_asked_to_stop_saves_and_ends_the_run_on_all(
     assert (first, second >= 6) == (0, True)
 
 
+def test_all_nodes_ask_for_another_turn_when_one_is_asked_to_stop(commands: Commands) -> None:
+    given = {"run": "runs/requeued", "fault": "sigterm@6:1", "overrides": ["recovery.on_sigterm=requeue"]}
+    first = commands.start("a", **given)
+    first.wait_for("node a leads")
+    second = commands.start("b", **given)
+    assert [first.wait(), second.wait()] == [75, 75], "a scheduler looks at the highest code"
+    assert "node b was asked to stop: all save and end" in first.said
+    assert all("asked to stop: saved after step" in one.said for one in (first, second)), first.said + second.said
+
+
 def test_another_job_and_strangers_do_not_get_in(commands: Commands, undisturbed: dict[str, str]) -> None:
     first = commands.start("a", run="runs/strangers")
     first.wait_for("waiting for nodes")

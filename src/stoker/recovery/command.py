@@ -65,6 +65,11 @@ def train_holding(
     return outcome_of(run)
 
 
+def passed_on(stop: StopRequest) -> signal.Signals:
+    """As which signal a request to stop reaches the supervisor, which tells the other nodes."""
+    return signal.SIGUSR1 if stop.by == signal.SIGUSR1 else signal.SIGTERM
+
+
 class _Command:
     """Keeps a supervisor at work until the run has ended."""
 
@@ -107,7 +112,7 @@ class _Command:
         while True:
             if self._stop.asked and not self._forwarded and supervisor.process.pid is not None:
                 self._forwarded = True
-                os.kill(supervisor.process.pid, signal.SIGTERM)
+                os.kill(supervisor.process.pid, passed_on(self._stop))
             if not connection.wait([supervisor.channel, supervisor.process.sentinel], timeout=0.2):
                 continue
             try:
@@ -124,6 +129,7 @@ class _Command:
     def _hear(self, message: Message) -> None:
         match message["kind"]:
             case "failure":
+                self._stop.by = self._stop.by or message["stopped_by"]  # another node may have been asked
                 raise as_error(message)
             case "event":
                 self._learn(message["row"])

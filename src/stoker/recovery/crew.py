@@ -16,6 +16,7 @@ from stoker.recovery.faults import Fault
 from stoker.recovery.looking import ANSWER_SECONDS, ask, states_of, views_of
 from stoker.recovery.processes import Address, Message, RankProcess, end_ranks, groups_in, start_ranks
 from stoker.training.marks import Board, Mark
+from stoker.training.out_of_memory import oom_kills
 from stoker.training.rank import Job
 
 
@@ -31,6 +32,8 @@ class Sight:
     """What it said of itself when it failed."""
     talks: bool
     """Whether there may be messages of it still to come."""
+    memory_ran_out: bool = False
+    """Whether it was killed after the system of its node had begun to kill for memory."""
 
 
 class Crew(Protocol):
@@ -67,11 +70,20 @@ class Crew(Protocol):
     def is_lost(self) -> bool:
         """Whether the node cannot be reached any more."""
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has not shown for a while that it is there, and may be about to be lost."""
+
+    @property
+    def loss(self) -> str:
+        """How the node was lost, in words."""
+
 
 class LocalCrew:
     """Ranks forked from this process."""
 
-    is_lost = False
+    is_lost = is_quiet = False
+    loss = ""
 
     def __init__(self, node: str, host: str, arranged: Callable[[Job], Job] = lambda job: job) -> None:
         """`arranged` puts into a job what is this node's own."""
@@ -83,6 +95,7 @@ class LocalCrew:
         self._processes: list[RankProcess] = []
         self._board: Board | None = None
         self._answers: dict[int, dict[str, GroupView]] = {}
+        self._killed_before = 0
         self._unread: list[Message] = []
 
     def open_meeting(self) -> Address:
@@ -92,7 +105,7 @@ class LocalCrew:
 
     def start(self, job: Job, ranks: Sequence[int], meeting: Address, faults: tuple[Fault, ...]) -> None:
         """Fork them."""
-        self.ranks, self._answers = tuple(ranks), {}
+        self.ranks, self._answers, self._killed_before = tuple(ranks), {}, oom_kills()
         self._board = Board(len(ranks))
         self._processes = start_ranks(self._arranged(job), self.ranks, self._board, meeting, self._meeting, faults)
         if self._meeting is not None:
@@ -125,11 +138,16 @@ class LocalCrew:
         assert self._board is not None
         states = states_of([one.process.pid for one in self._processes])
         return {
-            rank: Sight(mark, state, one.process.exitcode, one.failure, one.listening or one.is_alive)
+            rank: self._sight(one, mark, state)
             for rank, one, mark, state in zip(
                 self.ranks, self._processes, self._board.read_all(), states, strict=True
             )
         }
+
+    def _sight(self, one: RankProcess, mark: Mark, state: str) -> Sight:
+        code = one.process.exitcode
+        memory = code == -signal.SIGKILL and oom_kills() > self._killed_before
+        return Sight(mark, state, code, one.failure, one.listening or one.is_alive, memory)
 
     def views(self) -> dict[int, RankView]:
         """Ask every rank for its collectives, and read every stack."""

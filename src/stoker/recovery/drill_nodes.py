@@ -6,8 +6,10 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 from stoker.errors import StokerError
+from stoker.recovery.drill_network import DrillNetwork, join
 from stoker.recovery.faults import Fault
 from stoker.recovery.forked import Forked
 
@@ -16,15 +18,19 @@ _DROPPING = ("drop_node", "kill_command")
 """Faults that leave nothing of a node."""
 
 
-def run_on_nodes(nodes: int, train: Callable[[], None], faults: tuple[Fault, ...]) -> None:
+def run_on_nodes(
+    nodes: int, train: Callable[[], None], faults: tuple[Fault, ...], network: DrillNetwork | None = None
+) -> None:
     """Call `train` on `nodes` nodes, and again on one that a fault has dropped, when its option `back` says so.
 
-    Returns when those that are there have finished. Raises `StokerError` when one fails, or none is left.
+    Each node is in a namespace of its own on the `network`; without one all share this machine's loopback. Returns
+    when those that are there have finished. Raises `StokerError` when one fails, or none is left.
     """
     job = f"drill-{uuid.uuid4().hex[:12]}"
     drops = [dict(fault.options).get("back", 0.0) for fault in sorted(faults, key=_when) if fault.kind in _DROPPING]
-    working = {f"node-{number}": _started(f"node-{number}", nodes, job, train) for number in range(nodes)}
-    coming_back: dict[str, float] = {}
+    started = partial(_started, nodes, job, train, network)
+    working = {number: started(number) for number in range(nodes)}
+    coming_back: dict[int, float] = {}
     finished = 0
     try:
         while working or coming_back:
@@ -34,7 +40,7 @@ def run_on_nodes(nodes: int, train: Callable[[], None], faults: tuple[Fault, ...
                     del coming_back[node]
                 elif time.monotonic() >= moment:
                     del coming_back[node]
-                    working[node] = _started(node, nodes, job, train)
+                    working[node] = started(node)
             for node, command in list(working.items()):
                 if not command.is_over:
                     continue
@@ -54,13 +60,16 @@ def run_on_nodes(nodes: int, train: Callable[[], None], faults: tuple[Fault, ...
         raise StokerError(f"none of the {nodes} nodes is left")
 
 
-def _started(node: str, nodes: int, job: str, train: Callable[[], None]) -> Forked:
-    return Forked(f"the command on {node}", _as_node, node, nodes, job, train)
+def _started(nodes: int, job: str, train: Callable[[], None], network: DrillNetwork | None, number: int) -> Forked:
+    return Forked(f"the command on node-{number}", _as_node, number, nodes, job, train, network)
 
 
-def _as_node(node: str, nodes: int, job: str, train: Callable[[], None]) -> None:
+def _as_node(number: int, nodes: int, job: str, train: Callable[[], None], network: DrillNetwork | None) -> None:
+    node = f"node-{number}"
     place = {"STOKER_NODES": str(nodes), "STOKER_NODE": node, "STOKER_JOB": job, "STOKER_ADDRESS": "127.0.0.1"}
     os.environ.update(place)
+    if network is not None:
+        os.environ.update(join(network.path, node, number))
     train()
 
 

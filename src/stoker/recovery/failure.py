@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ from stoker.errors import EXIT_BAD_INPUT, NonFinite, OutOfMemory, StokerError, T
 from stoker.recovery.blame import RankView, arrived, find_culprits
 from stoker.recovery.crew import Sight
 from stoker.recovery.processes import Message, as_error
-from stoker.training.out_of_memory import oom_kills
 
 _SAVED = "Nothing saved is lost: the same command goes on from the newest checkpoint."
 
@@ -46,14 +45,14 @@ class Failure:
         return {"kind": self.kind, "ranks": list(self.ranks), "message": self.message, **self.evidence}
 
 
-def first_failure(sights: Mapping[int, Sight], killed_before: int) -> Failure | None:
+def first_failure(sights: Mapping[int, Sight]) -> Failure | None:
     """What ended the attempt; None when every rank did its last step.
 
     A rank that was killed says nothing and is the cause; the others only lost their peer. After that an error
     Stoker understands says more than a broken connection, and an earlier one more than a later.
     """
     if (killed := killed_rank(sights)) is not None:
-        return _as_killed(killed, -(sights[killed].exit_code or 0), killed_before)
+        return _as_killed(killed, -(sights[killed].exit_code or 0), sights[killed].memory_ran_out)
     failures = sorted(
         (sight.failure for sight in sights.values() if sight.failure),
         key=lambda failure: (not failure["understood"], failure["time"]),
@@ -73,11 +72,13 @@ def killed_rank(sights: Mapping[int, Sight]) -> int | None:
     return next(found, None)
 
 
-def lost_node(node: str, ranks: tuple[int, ...]) -> Failure:
-    """A whole node cannot be reached any more."""
+def lost_node(node: str, ranks: tuple[int, ...], how: str, here: Sequence[str]) -> Failure:
+    """A whole node cannot be reached any more; `how` says since when, and the nodes `here` can be."""
     with_ranks = f", with ranks {', '.join(map(str, ranks))}" if ranks else ""
-    said = f"node {node} was lost{with_ranks}."
-    return Failure("node_lost", ranks, said, StokerError(f"{said} {_SAVED}"), {"node": node})
+    others = f"; {', '.join(here)} can be reached" if here else ""
+    said = f"node {node} was lost{with_ranks}: {how}{others}."
+    evidence = {"node": node, "how": how, "arrived": list(here), "missing": [node]}
+    return Failure("node_lost", ranks, said, StokerError(f"{said} {_SAVED}"), evidence)
 
 
 def hang(views: Mapping[int, RankView], silent_seconds: float, limit_seconds: float, noticed: float) -> Failure:
@@ -103,10 +104,10 @@ def hang(views: Mapping[int, RankView], silent_seconds: float, limit_seconds: fl
     return Failure("hang", blame.ranks, f"{said}.", StokerError(f"{said}."), evidence, noticed=noticed)
 
 
-def _as_killed(rank: int, number: int, killed_before: int) -> Failure:
+def _as_killed(rank: int, number: int, memory_ran_out: bool) -> Failure:
     name = signal.Signals(number).name
     evidence = {"signal": name}
-    if name == "SIGKILL" and oom_kills() > killed_before:
+    if memory_ran_out:
         said = f"rank {rank} was killed by the system, which ran out of memory."
         return Failure("out_of_memory", (rank,), said, OutOfMemory(f"{said} {_SAVED}"), evidence, said_by_rank=True)
     hint = "; often that is the system running out of memory" if name == "SIGKILL" else ""

@@ -87,7 +87,10 @@ class Leading:
         """Ranks of the last attempt."""
         self._missing_since = time.monotonic()
         if lead.lost:
-            detail = {**lost_node(lead.lost, ()).as_detail(), "retried": True}
+            detail = {
+                **lost_node(lead.lost, (), "it led, and leads no more", [place.node]).as_detail(),
+                "retried": True,
+            }
             row = {
                 "step": None,
                 "event": "failure",
@@ -158,8 +161,9 @@ class Leading:
                 self._missing_since = now
                 self._record("node_lost", node=node)
                 self._say(f"node {node} was lost")
-            elif crew.stop_asked:
-                self._stop.asked = True
+            elif crew.stop_asked and not self._stop.asked:
+                self._stop.asked, self._stop.by = True, crew.stopped_by
+                self._say(f"node {node} was asked to stop: all save and end")
             crew.beat()
 
     def before_silence(self) -> None:

@@ -24,6 +24,7 @@ Order = tuple[Any, ...]
 """What is said over a link: a word, and what belongs to it."""
 BEAT_SECONDS = 0.5
 """How often a side that has nothing to say shows that it is there."""
+_QUIET_BEATS = 4
 KNOCK_SECONDS = 2.0
 """How long whoever connects has to prove that it belongs to the run."""
 _STALL_SECONDS = 3
@@ -45,10 +46,17 @@ class Link:
             connected.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("ll", _STALL_SECONDS, 0))
         self.channel = Connection(os.dup(connected.fileno()))
         self.is_broken = False
+        self.silence: float | None = None
+        """Seconds that the other side had not been heard of when the link was given up; None: it broke."""
         self._socket = connected
         self._silent_seconds = silent_seconds
         self._sent = self._heard = self._looked = time.monotonic()
         self._allowed_until = 0.0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether several beats of the other side are overdue."""
+        return time.monotonic() - max(self._heard, self._allowed_until) > _QUIET_BEATS * BEAT_SECONDS
 
     def send(self, *order: Any) -> None:
         """Say something; to a side that is gone nothing is said."""
@@ -83,6 +91,7 @@ class Link:
             self.close()
         silent = now - max(self._heard, self._allowed_until)
         if not self.is_broken and silent > self._silent_seconds:
+            self.silence = silent
             self.close()
         self.beat()
         return found

@@ -19,7 +19,7 @@ from stoker.errors import BadInput, StokerError, Terminated
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record
-from stoker.recovery.command import train_holding
+from stoker.recovery.command import passed_on, train_holding
 from stoker.recovery.faults import Fault
 from stoker.recovery.following import Following
 from stoker.recovery.host_memory import copies_of, identity_of
@@ -145,6 +145,7 @@ class OneOfSeveral:
             case "finished":
                 return True
             case "failure":
+                stop.by = stop.by or message.get("stopped_by")  # all nodes end alike, whichever was asked
                 raise as_error(message)
         self._was_led = message["led"]
         if self._was_led:
@@ -157,7 +158,7 @@ class OneOfSeveral:
         while True:
             if stop.asked and not forwarded and supervisor.process.pid is not None:
                 forwarded = True
-                os.kill(supervisor.process.pid, signal.SIGTERM)
+                os.kill(supervisor.process.pid, passed_on(stop))
             if not connection.wait([supervisor.channel, supervisor.process.sentinel], timeout=0.2):
                 continue
             if not supervisor.channel.poll():

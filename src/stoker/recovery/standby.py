@@ -22,7 +22,7 @@ from stoker.recovery.processes import as_failure
 from stoker.recovery.supervisor import Supervisor
 from stoker.run_directory import RunDirectory
 from stoker.training.rank import Job
-from stoker.training.signals import let_through, listening
+from stoker.training.signals import StopRequest, let_through, listening
 
 
 class Standby:
@@ -131,6 +131,7 @@ def _supervisor_main(channel: connection.Connection, copied: Sequence[connection
     die_with_parent(by_thread=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's to judge, which passes it on as SIGTERM
     run: RunDirectory | None = None
+    stop = StopRequest()
     try:
         with listening() as stop:
             while isinstance(order := channel.recv(), Following):
@@ -145,5 +146,5 @@ def _supervisor_main(channel: connection.Connection, copied: Sequence[connection
     except (BrokenPipeError, EOFError, ConnectionError):  # the command is gone
         os._exit(0 if run is None else 1)
     except BaseException as error:
-        channel.send(as_failure(error, 0, run or RunDirectory(order.run)))
+        channel.send({**as_failure(error, 0, run or RunDirectory(order.run)), "stopped_by": stop.by})
     os._exit(0)

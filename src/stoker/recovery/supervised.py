@@ -44,11 +44,12 @@ def train(
     """
     if "WORLD_SIZE" in os.environ:
         return train_as_one_rank(loaded, run, progress)
+    place = placed()
     for fault in faults:
-        require_possible(fault, loaded.recipe)
+        require_possible(fault, loaded.recipe, place.nodes if place is not None else 1)
     require_trainable(loaded, run)
     with closing(Supervisors(ready)) as supervisors:
-        if (place := placed()) is not None:
+        if place is not None:
             return OneOfSeveral(loaded, run, progress, supervisors, faults, place).train()
         prepare(loaded, progress)
         wanted = loaded.recipe.recovery.copy_every > 0
