@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stoker.recipe import Recovery
@@ -22,6 +23,10 @@ class Guard:
     """False where weights are updated before the gradient norm is known: what stands out is asked about then."""
     on_trial: bool = False
     """Whether a step that stands out is computed once more: nothing of it is applied then."""
+    doubt: Callable[[], bool] | None = None
+    """Whether another rank computed other bits than this one did; None: nobody was asked. Collective."""
+    doubted: bool = False
+    """Whether that was so of the step that was judged last: nothing of it was applied then."""
     vigilance: Vigilance = field(init=False)
     alarm: Alarm | None = None
     """About the step that was judged last."""
@@ -34,6 +39,9 @@ class Guard:
     def may_update(self, step: int, loss: float, gradient_norm: float, *, overflowed: bool) -> bool:
         """Whether `step`, which has been computed, is to be applied. An fp16 overflow is no alarm."""
         self.alarm = self.response = None
+        self.doubted = self.doubt is not None and self.doubt()
+        if self.doubted:
+            return False
         if overflowed:
             return True
         if self.interventions.skips(step):  # decided before; its figures are not to be learned from
@@ -42,6 +50,18 @@ class Guard:
         if self.alarm is not None:
             self.response = self._respond(self.alarm)
         return self.alarm is None or (self.response == "wait" and not self.on_trial)
+
+    def judge_update(self, step: int, update_norm: float) -> bool:
+        """Whether the update of `step`, which has been made, is to be gone back from, and its step done again.
+
+        What then comes out again was no fault of the machine's.
+        """
+        self.alarm = self.vigilance.judge_update(step, update_norm)
+        if self.alarm is None:
+            return False
+        again = self.interventions.does_again(step) or self.interventions.count >= self.recovery.most_interventions
+        self.response = "wait" if again else self.recovery.on_large_update
+        return self.response == "rollback"
 
     def learning_rate_factor(self, step: int) -> float:
         """What the scheduled learning rate of `step` is multiplied by."""

@@ -68,6 +68,10 @@ class Interventions(BaseModel):
         """Whether the update of `step` is left out."""
         return any(one.action == "skip" and one.is_about(step) for one in self.decided)
 
+    def does_again(self, step: int) -> bool:
+        """Whether the run went back to do `step` once more, as it was."""
+        return any(one.action == "do_again" and one.is_about(step) for one in self.decided)
+
     def learning_rate_factor(self, step: int) -> float:
         """What the scheduled learning rate of `step` is multiplied by."""
         factor = 1.0

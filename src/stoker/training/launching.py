@@ -198,6 +198,9 @@ class _StepLine:
             if scores:
                 self._progress.say(f"step {message['step']}: held-out loss {scores}")
             return
+        if message["kind"] == "wrong_rank":
+            self._progress.say(f"step {message['step']}: {message['said']}; going back to where all agreed")
+            return
         if message["kind"] == "slow_rank":
             ranks = ", ".join(map(str, message["ranks"]))
             self._progress.say(f"step {message['step']}: rank {ranks} is slower than the others, which wait for it")

@@ -1,4 +1,4 @@
-"""Holds each step's loss and gradient norm against their own recent past, before anything is updated.
+"""Holds each step's loss and gradient norm against their own recent past before the update, and then the update.
 
 A robust rule: how far above the median, measured in median absolute deviations, of logarithms, so that neither a
 past spike nor the scale of the figures moves the bar. A fuller diagnosis comes in through the same door.
@@ -16,9 +16,10 @@ from stoker.recipe import Recovery
 
 _TO_DEVIATIONS = 1.4826
 """A normal distribution's standard deviation over its median absolute deviation."""
-_LEAST_DEVIATION = {"loss": 0.01, "gradient norm": 0.05}
+UPDATE_NORM = "update norm"
+_LEAST_DEVIATION = {"loss": 0.01, "gradient norm": 0.05, UPDATE_NORM: 0.05}
 """Of logarithms: where the past hardly varies, less than this is still nothing."""
-_LEAST_RATIO = {"loss": 1.1, "gradient norm": 3.0}
+_LEAST_RATIO = {"loss": 1.1, "gradient norm": 3.0, UPDATE_NORM: 2.0}
 """Over the median, for anything to be remarkable."""
 
 Kind = Literal["spike", "divergence", "non_finite"]
@@ -69,7 +70,7 @@ class Vigilance:
 
     def __post_init__(self) -> None:
         window = self.recovery.window
-        self.past = {"loss": deque(maxlen=window), "gradient norm": deque(maxlen=window)}
+        self.past = {measure: deque(maxlen=window) for measure in _LEAST_RATIO}
 
     def judge(self, step: int, loss: float, gradient_norm: float) -> Alarm | None:
         """What is wrong with `step`, which has been computed and not yet applied; None when nothing is."""
@@ -93,6 +94,19 @@ class Vigilance:
         for measure, value in figures.items():
             self.past[measure].append(value)
         return None
+
+    def judge_update(self, step: int, update_norm: float) -> Alarm | None:
+        """What is wrong with the update of `step`, which has been made, over the learning rate that was planned.
+
+        The schedule's own changes stand out from nothing then. What stands out is remembered too: a few do not move
+        the median, and what lasts is the usual.
+        """
+        expected, limit = self._median(UPDATE_NORM), self._limit(UPDATE_NORM)
+        self.past[UPDATE_NORM].append(update_norm)
+        if math.isfinite(update_norm) and update_norm <= limit:
+            return None
+        kind: Kind = "spike" if math.isfinite(update_norm) else "non_finite"
+        return Alarm(kind, step, step, UPDATE_NORM, update_norm, expected, limit)
 
     def _begin_anew(self) -> None:
         """What has stood out for so long is the usual from now on."""
@@ -127,4 +141,4 @@ class Vigilance:
         self.alarms_since = state["alarms_since"]
         for measure, past in self.past.items():
             past.clear()
-            past.extend(state[measure])
+            past.extend(state.get(measure, ()))

@@ -1,0 +1,229 @@
+"""A second opinion: what one rank computed, another computes once more from the same weights and samples.
+
+Ranks with other samples hold the same weights, and any rank can read any samples. So each copy of the model (with
+experts: each set of copies that share them) computes what its neighbour did, alone, before anything is summed, and
+the bits are compared before the update. Where they differ, the same rank and a third one compute it too.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from stoker.checkpoint.agreement import from_everyone
+from stoker.data.feeding import Feed
+from stoker.layout import Layout
+from stoker.parallel.alone import Seen, Witness, apart, forget
+from stoker.training.precision import autocast
+from stoker.training.step import TrainingStep, inputs_of
+
+Kind = Literal["transient", "persistent", "undecided"]
+
+
+class Votes(NamedTuple):
+    """What was computed of one rank's part of a step, by that rank and by others."""
+
+    own: Seen
+    again: Seen
+    """By the same rank."""
+    second: Seen
+    """By its counterpart in the next copy of the model …"""
+    second_again: Seen
+    third: Seen | None
+    """… and in the one after; None where there is none."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Who computes wrong numbers, and how it is known."""
+
+    kind: Kind
+    """`transient`: it came out right the second time; `undecided`: one of `ranks` is wrong, not all."""
+    ranks: tuple[int, ...]
+    votes: Mapping[int, Votes]
+    """Of the ranks whose part did not come out alike everywhere."""
+
+    def __str__(self) -> str:
+        ranks = ", ".join(map(str, self.ranks))
+        how = {
+            "transient": f"rank {ranks} computed other bits than another rank and than itself the second time",
+            "persistent": f"rank {ranks} computes other bits than two others do",
+            "undecided": f"ranks {ranks} compute different bits",
+        }
+        return f"{how[self.kind]} from the same weights and samples"
+
+    def as_evidence(self) -> dict[str, Any]:
+        """For the record: checksums in hexadecimal, losses before gradients."""
+        votes = {
+            str(rank): {
+                name: f"{seen.losses % 2**64:016x} {seen.gradients % 2**64:016x}"
+                for name, seen in one._asdict().items()
+                if seen is not None
+            }
+            for rank, one in self.votes.items()
+        }
+        return {"verdict": self.kind, "votes": votes}
+
+
+def judge(votes: Mapping[int, Votes], layout: Layout) -> Verdict | None:
+    """Who is wrong, from the votes on every rank's part; None when all agree.
+
+    Who computes something else the second time was wrong once. Of three ranks the one that stands alone is wrong;
+    where there are two, and each computes its own bits again and again, both are named.
+    """
+    decided: dict[int, bool] = {}
+    """Whether the rank was wrong once only."""
+    open_: set[int] = set()
+    for rank, (own, again, second, second_again, third) in votes.items():
+        other = counterpart(layout, rank, 1)
+        if again != own:
+            decided[rank] = decided.get(rank, True) and again == second_again
+        if second_again != second:
+            decided[other] = decided.get(other, True) and again == second_again
+        if again == second_again:
+            if third is not None and third != again:
+                decided[counterpart(layout, rank, 2)] = False
+        elif third is not None and third == again:
+            decided[other] = False
+        elif third is not None and third == second_again:
+            decided[rank] = False
+        elif again != second_again:
+            open_.update((rank, other) if third is None else (rank, other, counterpart(layout, rank, 2)))
+    differing = {rank: one for rank, one in votes.items() if len(set(one) - {None}) > 1}
+    if not differing:
+        return None
+    if not decided:
+        return Verdict("undecided", tuple(sorted(open_)), differing)
+    return Verdict("transient" if all(decided.values()) else "persistent", tuple(sorted(decided)), differing)
+
+
+def copies_apart(layout: Layout) -> int:
+    """How many data-parallel ranks compute together: one, or those that hold each other's experts."""
+    return layout.ep // math.gcd(layout.ep, layout.cp * (1 if layout.expert_tp else layout.tp))
+
+
+def counterpart(layout: Layout, rank: int, places: int) -> int:
+    """The rank that is in the copy of the model `places` further on what `rank` is in its own."""
+    inner, ranks = layout.cp * layout.tp, layout.data_parallel_size
+    stage, rest = divmod(rank, ranks * inner)
+    at, within = divmod(rest, inner)
+    return (stage * ranks + (at + places * copies_apart(layout)) % ranks) * inner + within
+
+
+class SecondOpinion:
+    """Asks for it. Collective: all ranks ask about the same step."""
+
+    def __init__(self, feed: Feed, step: TrainingStep) -> None:
+        """Collective. Ranks on different kinds of processors round differently, and are not asked."""
+        self._feed, self._step = feed, step
+        self._recipe, self._world = step.recipe, step.model.world
+        layout = self._world.layout
+        self._copies = layout.data_parallel_size // copies_apart(layout)
+        alike = len(set(from_everyone(_processor(self._world.device)))) == 1
+        self.possible = self._copies > 1 and alike and not self._recipe.training.memory.release_gradients
+        """Whether there is another rank that computes the same bits."""
+        self.passed = 0
+        """The last step in which all agreed."""
+        self.named: set[int] = set()
+        """Ranks that were wrong since this process began."""
+        self._warm = False
+        self._tables: list[list[Seen]] = []
+
+    def due(self, step: int) -> bool:
+        """Whether a spot check of `step` is due. Not in a process's first step: it may be half done already."""
+        warm, self._warm = self._warm, True
+        every = self._recipe.recovery.spot_check_every
+        return warm and self.possible and every > 0 and step % every == 0
+
+    def asked(self, step: int, micro_batches: int | None) -> AbstractContextManager[None]:
+        """Around the computation of `step`: the guard leaves the update out when another rank disagrees.
+
+        Of the first `micro_batches` of each rank; None: of all. Where nobody can be asked, nothing happens.
+        """
+        return self._asked(step, micro_batches) if self.possible else nullcontext()
+
+    def find(self, step: int, micro_batches: int | None) -> Verdict:
+        """Who is wrong, once there was a disagreement about `step`, which has not been applied."""
+        own, second = self._tables
+        again, second_again = (
+            self._share(self._compute(step, micro_batches, places), places) for places in (0, -1)
+        )
+        third: list[Seen] | list[None] = [None] * len(own)
+        if self._copies > 2:
+            third = self._share(self._compute(step, micro_batches, -2), -2)
+        votes = [Votes(*of_rank) for of_rank in zip(own, again, second, second_again, third, strict=True)]
+        verdict = judge(dict(enumerate(votes)), self._world.layout)
+        assert verdict is not None, "there was a disagreement"
+        return verdict
+
+    @contextmanager
+    def _asked(self, step: int, micro_batches: int | None) -> Iterator[None]:
+        second = self._compute(step, micro_batches, -1)
+        witness = Witness(self._step.model, micro_batches)
+
+        def disagree() -> bool:
+            self._tables = [self._share(witness.seen(), 0), self._share(second, -1)]
+            agree = self._tables[0] == self._tables[1]
+            if agree:
+                self.passed = step
+            return not agree
+
+        guard = self._step.guard
+        guard.doubt = disagree
+        try:
+            with witness.watching():
+                yield
+        finally:
+            guard.doubt = None
+
+    def _compute(self, step: int, micro_batches: int | None, places: int) -> Seen:
+        """What the rank so many copies further on computes at `step`, from the same bits."""
+        training, world = self._recipe.training, self._world
+        whose = world.layout.data_parallel_rank(counterpart(world.layout, world.rank, places))
+        batches = self._feed.micro_batches(step, whose, world.layout.data_parallel_size)[:micro_batches]
+        model, scale = apart(self._step.model), self._step.loss_scale
+        witness = Witness(model)
+        model.train()
+        with witness.watching(drop=True):
+            model.forward_backward(
+                [inputs_of(batch.to(world.device), training.document_mask) for batch in batches],
+                step=step,
+                seed=self._recipe.seed,
+                loss_scale=(scale.scale if scale else 1.0) / max(self._feed.valid_tokens(step), 1),
+                autocast=lambda: autocast(training.precision, world.device),
+                phase=self._phase,
+            )
+        forget(model)
+        return witness.seen()
+
+    def _phase(self, name: str) -> AbstractContextManager[None]:
+        """So that this rank is seen to be alive. Nothing is summed, so there is no communication of the step's."""
+        return self._step.clock.phase(name) if name in ("forward", "backward") else nullcontext()
+
+    def _share(self, seen: Seen, places: int) -> list[Seen]:
+        """What was seen of every rank's part; this rank's is about the one so many copies further on."""
+        layout, device = self._world.layout, self._world.device
+        table = torch.zeros((layout.world_size, 2), dtype=torch.int64, device=device)
+        table[counterpart(layout, self._world.rank, places)] = torch.tensor(seen, dtype=torch.int64, device=device)
+        return [Seen(losses, gradients) for losses, gradients in self._world.sum(table).tolist()]
+
+
+def _processor(device: torch.device) -> tuple[str, int]:
+    """What computes on this rank: its kind, and how many threads share a sum."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device), 0
+    return f"{platform.processor()} {torch.backends.cpu.get_cpu_capability()} {_model()}", torch.get_num_threads()
+
+
+def _model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        return ""
