@@ -2,10 +2,13 @@
 
     python benchmarks/checkpoint.py --mib 1024 --ranks 1 4 --folder /path/on/the/disk
 
-Every ratio is measured in one run on one folder. Plain files are one a rank, written from memory in order with an
-fsync, and read back in order, all ranks at once. Before anything is read the system is asked to drop it from
-memory. State is that of AdamW in fp32, divided over the ranks as dp_shard divides it. `stalled` is for how long
-training stands still for a save beside it: the time until the state may be changed, less what a step takes anyway.
+Every ratio is measured in one run on one folder, round by round; what is compared takes turns in being first, and
+given is the median over the rounds, with the smallest and the largest. Plain files are one a rank, written from
+memory in order with an fsync, and read back in order, all ranks at once. Before anything is read the system is
+asked to drop it from memory. Nothing is removed in the time of a write; `tidy` is the removal of a checkpoint.
+State is that of AdamW in fp32, divided over the ranks as dp_shard divides it. `beside` is a save that happens while
+a step that computes nothing goes on, from its beginning until it is durable, `stalled` for how long training stands
+still for it: the time until the state may be changed, less what the step takes anyway.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ from stoker.recipe import AdamW, Checkpoint
 from stoker.training.optimizer import AdamWOptimizer
 
 ROWS, COLUMNS = 4096, 1024
-ROUNDS = 5
-"""Besides a first one that does not count: memory that the system hands out for the first time is slow."""
+KEEP_ALL = Checkpoint(keep_last=100)
+Rounds = list[dict[str, "Seconds"]]
 
 
 @dataclass(frozen=True)
@@ -112,25 +115,26 @@ def read_plain(path: Path, content: list[np.ndarray]) -> None:
             stream.readinto(one.data)
 
 
-def measure(rank: int, ranks: int, folder: Path, mib: int, step: float) -> dict[str, Seconds]:
-    """Seconds of everything, medians of some rounds."""
-    held, optimizer = make_state(mib, rank, ranks)
+def measure(rank: int, ranks: int, folder: Path, options: argparse.Namespace) -> Rounds:
+    """Seconds of everything, in each round."""
+    held, optimizer = make_state(options.mib, rank, ranks)
     whole = {name: _as_saved(name, held, optimizer) for name in whole_state(held, optimizer)}
-    saver = Saver(folder / "beside", Checkpoint(keep_last=1), held, optimizer)
+    saver = Saver(folder / "beside", KEEP_ALL, held, optimizer)
     rounds = []
-    for number in range(ROUNDS + 1):
-        found = _measure_plain(held, optimizer, folder, rank, ranks)
-        found |= _measure_stoker(held, optimizer, folder, number, rank, ranks)
-        found |= _measure_beside(saver, number, step, ranks)
-        found |= _measure_torch(whole, folder / f"torch-{number}", rank, ranks)
+    for number in range(options.rounds + 1):
+        actions = [
+            lambda: _measure_plain(held, optimizer, folder / "plain", rank, ranks),
+            lambda number=number: _measure_stoker(held, optimizer, folder, number, rank, ranks),
+            lambda number=number: _measure_beside(saver, number, options.step, rank, ranks),
+        ]
+        if not options.without_torch:
+            actions.append(lambda number=number: _measure_torch(whole, folder / f"torch-{number}", rank, ranks))
+        found: dict[str, Seconds] = {}
+        for action in actions if number % 2 else reversed(actions):
+            found |= action()
         rounds.append(found)
     saver.close()
-    return {
-        name: Seconds(
-            *(statistics.median(values) for values in zip(*(one[name] for one in rounds[1:]), strict=True))
-        )
-        for name in rounds[0]
-    }
+    return rounds[1:]  # memory that the system hands out for the first time is slow
 
 
 def _measure_plain(
@@ -138,7 +142,8 @@ def _measure_plain(
 ) -> dict[str, Seconds]:
     parts = whole_state(held, optimizer).values()
     content = [part.tensor.reshape(-1).view(torch.uint8).numpy() for part in parts]
-    plain = folder / f"plain-{rank}"
+    folder.mkdir(exist_ok=True)
+    plain = folder / f"rank-{rank}"
     written = timed(lambda: write_plain(plain, content), ranks)
     _settled(folder, rank, ranks)
     read = timed(lambda: read_plain(plain, content), ranks)
@@ -150,20 +155,23 @@ def _measure_stoker(
     held: list[Held], optimizer: AdamWOptimizer, folder: Path, number: int, rank: int, ranks: int
 ) -> dict[str, Seconds]:
     saved: list[Path] = []
-    policy = Checkpoint(keep_last=1)
-    written = timed(lambda: saved.append(save(folder / "stoker", number, held, optimizer, {}, policy)), ranks)
-    _settled(folder, rank, ranks)
-    return {"save": written, "load": timed(lambda: load(saved[0], held, optimizer), ranks)}
+    written = timed(lambda: saved.append(save(folder / "stoker", number, held, optimizer, {}, KEEP_ALL)), ranks)
+    _settled(folder / "stoker", rank, ranks)
+    read = timed(lambda: load(saved[0], held, optimizer), ranks)
+    removed = timed(lambda: _removed(saved[0], rank, ranks), ranks)
+    return {"save": written, "load": read, "tidy": removed}
 
 
-def _measure_beside(saver: Saver, number: int, step: float, ranks: int) -> dict[str, Seconds]:
-    stalled: list[float] = []
-    seconds = timed(lambda: stalled.append(beside(saver, number, step)), ranks)
-    return {"stalled": Seconds(stalled[0], 0.0), "beside": seconds}
+def _measure_beside(saver: Saver, number: int, step: float, rank: int, ranks: int) -> dict[str, Seconds]:
+    found: list[tuple[float, float]] = []
+    used = timed(lambda: found.append(beside(saver, number, step)), ranks).processor
+    _removed(saver.checkpoints / f"step-{number:08d}", rank, ranks)
+    stalled, seconds = found[0]
+    return {"stalled": Seconds(stalled, 0.0), "beside": Seconds(seconds, used)}
 
 
-def beside(saver: Saver, number: int, step: float) -> float:
-    """A save beside a step that computes nothing; the seconds for which the step has to wait."""
+def beside(saver: Saver, number: int, step: float) -> tuple[float, float]:
+    """A save beside a step that computes nothing; for how long the step has to wait, and until it is durable."""
     begun = time.perf_counter()
     saver.stage(number, {})
     stalled = time.perf_counter() - begun
@@ -172,7 +180,7 @@ def beside(saver: Saver, number: int, step: float) -> float:
     (outcome,) = saver.finish()
     if outcome.error is not None:
         raise outcome.error
-    return stalled
+    return stalled, outcome.seconds
 
 
 def _as_saved(name: str, held: list[Held], optimizer: AdamWOptimizer) -> Tensor:
@@ -214,11 +222,11 @@ def _settled(folder: Path, rank: int, ranks: int) -> None:
         dist.barrier()
 
 
-def rank_main(rank: int, ranks: int, folder: Path, mib: int, step: float, results: Any) -> None:
+def rank_main(rank: int, ranks: int, folder: Path, options: argparse.Namespace, results: Any) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), ranks)
     dist.init_process_group("cpu:gloo", store=store, rank=rank, world_size=ranks)
-    found = measure(rank, ranks, folder, mib, step)
+    found = measure(rank, ranks, folder, options)
     if rank == 0:
         results.put(found)
     dist.barrier()
@@ -233,32 +241,44 @@ def main() -> None:
         "--folder", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to be measured"
     )
     parser.add_argument("--step", type=float, default=1.0, help="seconds of a step")
+    parser.add_argument("--rounds", type=int, default=7, help="that count; one before them does not")
+    parser.add_argument("--without-torch", action="store_true", help="leave out torch's own checkpoints")
     options = parser.parse_args()
     context = get_context("fork")
     for ranks in options.ranks:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             results = context.Queue()
-            arguments = (ranks, Path(folder), options.mib, options.step, results)
+            arguments = (ranks, Path(folder), options, results)
             processes = [context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(ranks)]
             for process in processes:
                 process.start()
-            seconds = results.get(timeout=1800)
+            rounds = results.get(timeout=1800)
             for process in processes:
                 process.join()
-        show(ranks, options.mib, options.step, seconds)
+        show(ranks, options.mib, options.step, rounds)
 
 
-def show(ranks: int, mib: int, step: float, seconds: dict[str, Seconds]) -> None:
-    print(f"\n{mib} MiB, {ranks} ranks, medians of {ROUNDS}; load of the machine {os.getloadavg()[0]:.1f}")
-    for name, value in seconds.items():
-        speed = mib / 1024 / value.wall
-        print(f"  {name:14} {value.wall:8.3f} s  {speed:6.2f} GiB/s  processor {value.processor:7.3f} s a rank")
-    for name, plain in (("save", "plain write"), ("beside", "plain write"), ("torch save", "plain write")):
-        print(f"  {name} at {seconds[plain].wall / seconds[name].wall:.0%} of the {plain}")
+def show(ranks: int, mib: int, step: float, rounds: Rounds) -> None:
+    print(f"\n{mib} MiB, {ranks} ranks, {len(rounds)} rounds; load of the machine {os.getloadavg()[0]:.1f}")
+    for name in rounds[0]:
+        wall, processor = (statistics.median(one[name][place] for one in rounds) for place in (0, 1))
+        print(f"  {name:14} {wall:8.3f} s  {mib / 1024 / wall:6.2f} GiB/s  processor {processor:7.3f} s a rank")
+    for name in ("save", "beside", "torch save"):
+        show_ratio(name, "plain write", rounds)
     for name in ("load", "torch load"):
-        print(f"  {name} at {seconds['plain read'].wall / seconds[name].wall:.0%} of the plain read")
+        show_ratio(name, "plain read", rounds)
     for name in ("stalled", "torch stalled"):
-        print(f"  {name} {seconds[name].wall / step:.2%} of a step of {step} s")
+        if name in rounds[0]:
+            print(
+                f"  {name} {statistics.median(one[name].wall for one in rounds) / step:.2%} of a step of {step} s"
+            )
+
+
+def show_ratio(name: str, plain: str, rounds: Rounds) -> None:
+    if name in rounds[0]:
+        found = sorted(one[plain].wall / one[name].wall for one in rounds)
+        middle = statistics.median(found)
+        print(f"  {name} at {middle:.0%} of the {plain}, round by round from {found[0]:.0%} to {found[-1]:.0%}")
 
 
 if __name__ == "__main__":

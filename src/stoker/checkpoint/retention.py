@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 
+from stoker.checkpoint.agreement import rank_and_ranks
 from stoker.checkpoint.integrity import looks_complete
 from stoker.checkpoint.manifest import COMMITTED, Damaged, Manifest, read_manifest, step_folders, step_of
 from stoker.checkpoint.place import ObjectFolder, Place, remove
 from stoker.errors import BadInput
 from stoker.recipe import Checkpoint
 
+_log = logging.getLogger(__name__)
 HELD_OUT_LOSS = "held_out_loss"
 """What `keep_best` goes by: kept in the progress of a checkpoint whose step was evaluated."""
 
 
 def remove_old(checkpoints: Place, newest: Place, policy: Checkpoint) -> None:
-    """Remove complete checkpoints older than `newest` that `policy` does not keep.
+    """Remove complete checkpoints older than `newest` that `policy` does not keep. Rank 0 does; others have nothing
+    to wait for.
 
     `newest` must be durable already, and is always kept. What is damaged or unfinished is neither counted nor
     removed, and neither is anything of a later step; only in an object store, where an unfinished save leaves a
-    folder that is named like any other, what was never completed is removed.
+    folder that is named like any other, what was never completed is removed. What cannot be removed is said: the
+    new checkpoint is saved all the same.
     """
+    if rank_and_ranks()[0] != 0:
+        return
+    try:
+        _remove_old(checkpoints, newest, policy)
+    except Exception as error:
+        _log.warning("older checkpoints in %s could not be removed: %s", checkpoints, error)
+
+
+def _remove_old(checkpoints: Place, newest: Place, policy: Checkpoint) -> None:
     last = step_of(newest)
     complete: list[tuple[Place, Manifest]] = []
     for folder in step_folders(checkpoints):

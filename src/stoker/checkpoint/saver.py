@@ -25,6 +25,7 @@ from stoker.checkpoint.manifest import describe
 from stoker.checkpoint.parts import Piece, pieces_of
 from stoker.checkpoint.place import Place
 from stoker.checkpoint.reading import Bytes
+from stoker.checkpoint.retention import remove_old
 from stoker.checkpoint.saving import finite_digests, optimizer_name, whole_state
 from stoker.checkpoint.snapshots import Note, Slot, forget_all, read_complete, slot_file
 from stoker.checkpoint.state import Box, HeldTensor, allocate_state
@@ -323,7 +324,7 @@ class Saver:
         )
         path, written, error = None, 0, None
         try:
-            path, written = write_checkpoint(self.checkpoints, captured, self._plan, self._policy, self._writers)
+            path, written = write_checkpoint(self.checkpoints, captured, self._plan, self._writers)
         except StokerError as understood:
             error = understood
         except Exception as other:
@@ -332,6 +333,8 @@ class Saver:
             self.non_finite = error
         self._saves_ended += 1
         seconds = time.perf_counter() - capture.begun
+        if path is not None:
+            remove_old(self.checkpoints, path, self._policy)
         self._outcomes.append(Outcome(capture.step, seconds, capture.stalled, written, path, error))
 
 

@@ -14,6 +14,7 @@ from stoker.checkpoint.digest import Digest, bytes_of, digest_of_bytes
 from stoker.checkpoint.manifest import describe
 from stoker.checkpoint.parts import Piece, pieces_of
 from stoker.checkpoint.place import AnyPlace
+from stoker.checkpoint.retention import remove_old
 from stoker.checkpoint.state import Box, HeldTensor, Part, allocate_state, model_state, optimizer_state
 from stoker.checkpoint.writing import Captured, make_plan, write_checkpoint
 from stoker.errors import NonFinite
@@ -49,7 +50,9 @@ def save(
     with ThreadPoolExecutor(1) as pool:  # digests are computed while the files are written
         digests = pool.submit(finite_digests, list(pieces), content, step)
         captured = Captured(step, progress, optimizer_name(optimizer), content, digests.result)
-        return checkpoints / write_checkpoint(checkpoints, captured, plan, policy)[0].name
+        newest, _ = write_checkpoint(checkpoints, captured, plan)
+    remove_old(checkpoints, newest, policy)
+    return checkpoints / newest.name
 
 
 def whole_state(held: Sequence[HeldTensor], optimizer: Optimizer) -> dict[str, Part]:

@@ -38,10 +38,8 @@ from stoker.checkpoint.manifest import (
 )
 from stoker.checkpoint.parts import Piece, share_out
 from stoker.checkpoint.place import Place, abandon, explained_errors, make, publish, unfinished_name
-from stoker.checkpoint.retention import remove_old
 from stoker.checkpoint.state import Box
 from stoker.checkpoint.tensor_file import TensorFile, lay_out
-from stoker.recipe import Checkpoint
 
 Described = dict[str, tuple[str, tuple[int, ...]]]
 
@@ -79,25 +77,19 @@ def make_plan(pieces: Sequence[Piece], described: Described, group: Group = None
     return Plan(lay_out(own) if own else None, from_first(everything, group))
 
 
-def write_checkpoint(
-    checkpoints: Place, captured: Captured, plan: Plan, policy: Checkpoint, group: Group = None
-) -> tuple[Place, int]:
-    """Write what was captured, then remove what `policy` no longer keeps. Collective over `group`.
+def write_checkpoint(checkpoints: Place, captured: Captured, plan: Plan, group: Group = None) -> tuple[Place, int]:
+    """Write what was captured. Collective over `group`.
 
     Returns where it is and the bytes this rank wrote. A complete checkpoint of the same step is left as it is; a
     damaged one is replaced. Raises `NonFinite` and `StokerError` on every rank alike; older checkpoints stand then.
     """
-    written = 0
     there, name = by_first(lambda: _begin(checkpoints, captured.step), group)
-    complete = next((one for one in there if find_damage_together(checkpoints / one, group) is None), None)
-    if complete is not None:
-        newest = checkpoints / complete
-        together(captured.digests, group)
-        by_first(lambda: remove_old(checkpoints, newest, policy), group)
-    else:
-        name = name or by_first(lambda: _begin_folder(checkpoints, captured.step), group)
-        newest, written = _write_and_publish(checkpoints, name, captured, plan, policy, group)
-    return newest, written
+    for one in there:
+        if find_damage_together(checkpoints / one, group) is None:
+            together(captured.digests, group)
+            return checkpoints / one, 0
+    name = name or by_first(lambda: _begin_folder(checkpoints, captured.step), group)
+    return _write_and_publish(checkpoints, name, captured, plan, group)
 
 
 def _begin(checkpoints: Place, step: int) -> tuple[list[str], str]:
@@ -114,27 +106,23 @@ def _begin_folder(checkpoints: Place, step: int) -> str:
 
 
 def _write_and_publish(
-    checkpoints: Place, unfinished: str, captured: Captured, plan: Plan, policy: Checkpoint, group: Group
+    checkpoints: Place, unfinished: str, captured: Captured, plan: Plan, group: Group
 ) -> tuple[Place, int]:
     rank, ranks = rank_and_ranks()
     folder, name, layout = checkpoints / unfinished, folder_name(captured.step), plan.layout
     final = checkpoints / (name if isinstance(folder, Path) else unfinished)
-    is_published = False
 
-    def publish_and_tidy() -> None:
-        nonlocal is_published
+    def publish_all() -> None:
         raise_any(failure, [failed for failed, _ in found])
         files = {file_name(number): one for number, (_, one) in enumerate(found) if one is not None}
         publish(folder, name, last_files(_manifest(captured, ranks, plan, files)))
-        is_published = True
-        remove_old(checkpoints, final, policy)
 
     try:
         entry, failure = attempt(lambda: _write_own(folder / file_name(rank), layout, captured))
         found = to_first((described(failure), entry), group)
-        by_first(publish_and_tidy, group, failure)
+        by_first(publish_all, group, failure)
     except BaseException:
-        if rank == 0 and not is_published:
+        if rank == 0:
             abandon(folder)
         raise
     return final, 0 if layout is None else layout.bytes
