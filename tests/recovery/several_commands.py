@@ -18,6 +18,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from stoker.checkpoint import latest, read_weights
@@ -60,8 +61,10 @@ class Command:
         fault: str = "",
         overrides: Sequence[str] = (),
         other_job_seconds: float | None = None,
+        frozen_seconds: float | None = None,
     ) -> None:
-        """`node` None: an ordinary command, on one node. `other_job_seconds`: its patience with another job."""
+        """`node` None: an ordinary command, on one node. `other_job_seconds`: its patience with another job;
+        `frozen_seconds`: with a leader that gives no sign of life."""
         self.node = node
         self.run = RunDirectory(recipe.parent / run)
         self._output = recipe.parent / f"{self.run.path.name}-{node}-{time.monotonic_ns()}.txt"
@@ -70,7 +73,8 @@ class Command:
             "STOKER_ADDRESS": "127.0.0.1",
         }
         self.process = _server().Process(
-            target=_main, args=(recipe, overrides, self.run, environment, self._output, fault, other_job_seconds)
+            target=_main,
+            args=(recipe, overrides, self.run, environment, self._output, fault, other_job_seconds, frozen_seconds),
         )
         self.process.start()
 
@@ -93,6 +97,11 @@ class Command:
             assert time.monotonic() < until, self.said
             time.sleep(0.02)
 
+    def everything(self) -> list[psutil.Process]:
+        """The command and all processes under it."""
+        own = psutil.Process(self.process.pid)
+        return [own, *own.children(recursive=True)]
+
     def end(self) -> None:
         """Kill it if it still runs."""
         if self.process.is_alive():
@@ -108,6 +117,7 @@ def _main(
     output: Path,
     fault: str,
     other_job_seconds: float | None,
+    frozen_seconds: float | None,
 ) -> None:
     let_through(signal.SIGTERM)  # the server is deaf to it
     os.environ.update(environment)
@@ -115,6 +125,8 @@ def _main(
     code = 0
     if other_job_seconds is not None:
         several_nodes._OTHER_JOB_SECONDS = other_job_seconds
+    if frozen_seconds is not None:
+        several_nodes._FROZEN_SECONDS = frozen_seconds
     try:
         with standby(forked=True) as ready:
             faults = tuple(parse_fault(one) for one in fault.split("+") if one)

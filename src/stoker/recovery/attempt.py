@@ -88,6 +88,7 @@ class Attempt:
         before = time.monotonic()
         while True:
             connection.wait([one for crew in crews for one in crew.waitables()], timeout=_POLL_SECONDS)
+            asked = interrupted()  # first: these ranks may be this node's to judge no longer
             sights = self._look(crews)
             now = time.monotonic()
             if lost := next((crew for crew in crews if crew.is_lost), None):
@@ -98,7 +99,7 @@ class Attempt:
                 return first_failure(sights)
             if self._stop.asked:
                 self._pass_on_stop(crews)
-            if interrupted() and not self.interrupted and self.last_step > self.first_step:
+            if asked and not self.interrupted and self.last_step > self.first_step:
                 self.interrupted = True
                 self._signal(crews)
             if any(sight.failure or sight.exit_code for sight in sights.values()):

@@ -23,6 +23,7 @@ from stoker.recovery.leading import Lead
 from stoker.recovery.nodes import read_notice
 from stoker.recovery.processes import Message, as_error
 from stoker.recovery.standby import Standby, Supervisors
+from stoker.recovery.tenure import Replaced
 from stoker.run_directory import RunDirectory
 from stoker.training.launching import TrainingOutcome, helping, open_run, outcome_of, shown, step_of, stopping
 from stoker.training.rank import Job
@@ -131,6 +132,8 @@ class _Command:
             case "failure":
                 self._stop.by = self._stop.by or message["stopped_by"]  # another node may have been asked
                 raise as_error(message)
+            case "replaced":
+                raise Replaced(message["node"])
             case "event":
                 self._learn(message["row"])
                 self._record.append("event", message["row"])

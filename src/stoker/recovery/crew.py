@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from stoker.recovery.blame import GroupView, RankView
 from stoker.recovery.faults import Fault
+from stoker.recovery.lease import Lease
 from stoker.recovery.looking import ANSWER_SECONDS, ask, states_of, views_of
 from stoker.recovery.processes import Address, Message, RankProcess, end_ranks, groups_in, start_ranks
 from stoker.training.marks import Board, Mark
@@ -85,8 +86,15 @@ class LocalCrew:
     is_lost = is_quiet = False
     loss = ""
 
-    def __init__(self, node: str, host: str, arranged: Callable[[Job], Job] = lambda job: job) -> None:
-        """`arranged` puts into a job what is this node's own."""
+    def __init__(
+        self,
+        node: str,
+        host: str,
+        arranged: Callable[[Job], Job] = lambda job: job,
+        lease: Lease | None = None,
+    ) -> None:
+        """`arranged` puts into a job what is this node's own. Ranks go on only while whoever has this crew looks at
+        them, if there is a `lease`."""
         self.node = node
         self.ranks: tuple[int, ...] = ()
         self._host = host
@@ -96,6 +104,7 @@ class LocalCrew:
         self._board: Board | None = None
         self._answers: dict[int, dict[str, GroupView]] = {}
         self._killed_before = 0
+        self._lease = lease
         self._unread: list[Message] = []
 
     def open_meeting(self) -> Address:
@@ -107,7 +116,11 @@ class LocalCrew:
         """Fork them."""
         self.ranks, self._answers, self._killed_before = tuple(ranks), {}, oom_kills()
         self._board = Board(len(ranks))
-        self._processes = start_ranks(self._arranged(job), self.ranks, self._board, meeting, self._meeting, faults)
+        if self._lease is not None:
+            self._lease.renew()
+        self._processes = start_ranks(
+            self._arranged(job), self.ranks, self._board, meeting, self._meeting, faults, self._lease
+        )
         if self._meeting is not None:
             self._meeting.close()
             self._meeting = None
@@ -136,6 +149,8 @@ class LocalCrew:
     def sights(self) -> dict[int, Sight]:
         """From the board and from the system."""
         assert self._board is not None
+        if self._lease is not None:
+            self._lease.renew()
         states = states_of([one.process.pid for one in self._processes])
         return {
             rank: self._sight(one, mark, state)

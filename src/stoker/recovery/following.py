@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.recovery.crew import LocalCrew
+from stoker.recovery.lease import Lease
 from stoker.recovery.node_copies import NodeCopies
 from stoker.recovery.node_link import knock
 from stoker.recovery.nodes import Place
@@ -47,7 +48,7 @@ def follow(following: Following, stop: StopRequest, tell: Callable[[Message], No
     try:
         link.send("hello", place.node, following.ranks, copies.address)
         tell({"kind": "say", "line": f"node {place.node} follows the leader at {following.leader[0]}"})
-        farewell = Agent(link, LocalCrew(place.node, place.host, copies.arranged), copies, stop).serve()
+        farewell = Agent(link, LocalCrew(place.node, place.host, copies.arranged, Lease()), copies, stop).serve()
         return farewell or {"kind": "leader_lost", "led": True}
     finally:
         copies.close()

@@ -15,6 +15,7 @@ from stoker.recipe import Recipe
 from stoker.recovery.attempt import Attempt, Tell
 from stoker.recovery.crew import Crew, LocalCrew
 from stoker.recovery.failure import Failure, lost_node
+from stoker.recovery.lease import Lease
 from stoker.recovery.node_copies import NodeCopies, Round
 from stoker.recovery.node_link import Door, Link
 from stoker.recovery.nodes import Notice, Place, new_token, write_notice
@@ -22,6 +23,7 @@ from stoker.recovery.processes import Address, Message, as_failure
 from stoker.recovery.remote_crew import RemoteCrew
 from stoker.recovery.resizing import largest
 from stoker.recovery.restoring import Holder, choose
+from stoker.recovery.tenure import Tenure, require_in_place
 from stoker.run_directory import RunDirectory
 from stoker.training.rank import Copies, Job
 from stoker.training.signals import StopRequest
@@ -64,7 +66,9 @@ class _Guest:
 class Leading:
     """Finds a crew for a job among the nodes that have come, and watches for others to come."""
 
-    def __init__(self, job: Job, lead: Lead, stop: StopRequest, tell: Tell) -> None:
+    def __init__(self, job: Job, lead: Lead, lock: int, stop: StopRequest, tell: Tell) -> None:
+        """`lock` is the descriptor of the lock on the run's folder. Raises `Replaced` when another leads."""
+        require_in_place(RunDirectory(job.run), lock)
         self._full = job.recipe
         self._run = RunDirectory(job.run)
         self._lead = lead
@@ -73,11 +77,12 @@ class Leading:
         self._attempt = job.attempt
         place, token = lead.place, new_token()
         self._copies = NodeCopies(job.snapshots, place.host, token)
-        self._own = LocalCrew(place.node, place.host, self._copies.arranged)
+        self._own = LocalCrew(place.node, place.host, self._copies.arranged, Lease())
         self._door = Door(place.host, token, SILENT_SECONDS)
         host, port = self._door.address
         self._notice = Notice(place.job, place.node, lead.identity, host, port, token, lead.begun)
         write_notice(self._run, self._notice)
+        self._tenure = Tenure(self._run, token, lock)
         self._guests: list[_Guest] = []
         self._others: dict[str, RemoteCrew] = {}
         self._couriers: dict[str, Address | None] = {place.node: self._copies.address}
@@ -149,7 +154,11 @@ class Leading:
         self._at_fault = (node, self._at_fault[1] + 1 if node and node == self._at_fault[0] else 1)
 
     def look_after(self) -> None:
-        """Let nodes in, miss those that are gone, show the others that the leader is there."""
+        """Let nodes in, miss those that are gone, show the others that the leader is there.
+
+        Raises `Replaced` when another leads now.
+        """
+        self._tenure.confirm()
         now = time.monotonic()
         self._guests += [_Guest(link, now) for link in self._door.let_in()]
         for guest in list(self._guests):
@@ -170,6 +179,15 @@ class Leading:
         """Ask the others not to take the leader for lost while it looks closely at ranks that hang."""
         for crew in self._others.values():
             crew.busy(_LOOKING_SECONDS)
+
+    def leave(self) -> None:
+        """Another leads: let go of every node, with nothing to tell them."""
+        self._door.close()
+        for crew in self._others.values():
+            crew.let_go()
+        for guest in self._guests:
+            guest.link.close()
+        self._copies.close()
 
     def close(self, farewell: Message) -> None:
         """Tell every node how the run has ended."""

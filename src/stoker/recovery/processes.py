@@ -10,7 +10,7 @@ import stat
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from multiprocessing.context import ForkProcess
@@ -23,6 +23,7 @@ from stoker.errors import EXIT_FAILED, NonFinite, OutOfMemory, StokerError, Term
 from stoker.recovery.blame import GroupView
 from stoker.recovery.faults import Fault
 from stoker.recovery.injection import Injection
+from stoker.recovery.lease import Lease
 from stoker.recovery.looking import QUESTION, as_views, collectives_here
 from stoker.run_directory import RunDirectory
 from stoker.training.marks import Board
@@ -86,8 +87,9 @@ def start_ranks(
     meeting: Address,
     listener: socket.socket | None,
     faults: tuple[Fault, ...],
+    lease: Lease | None = None,
 ) -> list[RankProcess]:
-    """Fork the ranks `numbers` of `job`, which leave their marks on `board` in this order.
+    """Fork the ranks `numbers` of `job`, which leave their marks on `board` in this order and go on under `lease`.
 
     All ranks find each other at `meeting`; `listener` is its socket, on the node of rank 0.
     """
@@ -98,7 +100,7 @@ def start_ranks(
         others = [other.messages for other in ranks] + [ours]
         here = _Here(rank, place, len(numbers), meeting, listener)
         process = context.Process(
-            target=_rank_main, args=(job, here, theirs, others, board, faults), name=f"rank {rank}"
+            target=_rank_main, args=(job, here, theirs, others, board, faults, lease), name=f"rank {rank}"
         )
         process.start()
         theirs.close()
@@ -123,6 +125,7 @@ def _rank_main(
     others: list[connection.Connection],
     board: Board,
     faults: tuple[Fault, ...],
+    lease: Lease | None,
 ) -> None:
     die_with_parent()
     _let_go_of_connections(here.listener)
@@ -135,8 +138,8 @@ def _rank_main(
         board.marks(here.place),
         Injection([f for f in faults if f.rank == rank], job.attempt, talk.send, job.snapshots),
     )
-    if faults:
-        marks.heard = injection.heard
+    if faults or lease is not None:
+        marks.heard = _heard(lease, injection)
     try:
         store = _meet(here, layout.world_size, timeout)
         with listening() as stop:
@@ -149,6 +152,15 @@ def _rank_main(
         os._exit(getattr(error, "exit_code", EXIT_FAILED))
     talk.send({"kind": "finished", "rank": rank})
     os._exit(0)
+
+
+def _heard(lease: Lease | None, injection: Injection) -> Callable[[int, str], None]:
+    def heard(completed: int, phase: str) -> None:
+        if lease is not None:
+            lease.wait()
+        injection.heard(completed, phase)
+
+    return heard
 
 
 def _let_go_of_connections(but: socket.socket | None) -> None:

@@ -130,6 +130,10 @@ class RemoteCrew:
         """Show the node that the leader is there."""
         self._link.beat()
 
+    def let_go(self) -> None:
+        """Break the link; the node ends its ranks, and finds another leader."""
+        self._link.close()
+
     def part(self) -> None:
         """Close the link once the node has read everything."""
         self._link.close_when_read()

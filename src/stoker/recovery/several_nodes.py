@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from multiprocessing import connection
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from stoker.recovery.leading import Lead
 from stoker.recovery.nodes import Notice, Place, ranks_on, read_notice, write_notice
 from stoker.recovery.processes import Message, as_error
 from stoker.recovery.standby import Standby, Supervisors
+from stoker.recovery.tenure import Replaced, Sign, is_in_place, sign_of, taken_over
 from stoker.run_directory import RunDirectory
 from stoker.training.launching import TrainingOutcome, outcome_of, stopping
 from stoker.training.signals import StopRequest, listening
@@ -37,7 +39,13 @@ after a lease of, by default, 90 seconds."""
 _OTHER_JOB_SECONDS = 10.0
 """How long the folder may be held by another job: a leader needs an instant to say which job it is of."""
 _AGAIN_SECONDS = 0.2
+_FROZEN_SECONDS = 30.0
+"""How long a leader may show nothing on the disk, where it shows itself every second, before it is replaced."""
 _DEATHS = 3
+
+
+class InUse(BadInput):
+    """Another command holds the run's folder."""
 
 
 class OneOfSeveral:
@@ -64,19 +72,23 @@ class OneOfSeveral:
         self._deaths = 0
         self._was_led = False
         """Whether the leader that was followed last had let this node in."""
+        self._sign: Sign = (0, 0)
+        self._sign_since = time.monotonic()
 
     def train(self) -> TrainingOutcome:
         """Train, leading or following; raises what ended the run otherwise."""
         with self._kept:
             lost_since = time.monotonic()
             while True:
-                with ExitStack() as holding:
-                    try:
-                        lock = holding.enter_context(self._run.held("train"))
-                    except BadInput as in_use:
-                        lock, held = -1, in_use
-                    if lock >= 0:
+                try:
+                    with self._held() as lock:
                         return self._lead(lock)
+                except InUse as in_use:
+                    held = in_use
+                except Replaced as by:
+                    self._progress.say(f"node {by.node} leads now: this one was stopped, or cut off from the disk")
+                    self._supervisors.replace()
+                    lost_since = time.monotonic()
                 notice, silent = read_notice(self._run), time.monotonic() - lost_since
                 if notice is None or notice.job != self._place.job:
                     if silent > _OTHER_JOB_SECONDS:
@@ -94,6 +106,39 @@ class OneOfSeveral:
                         "on that node says where it listens."
                     )
                 time.sleep(_AGAIN_SECONDS)
+
+    @contextmanager
+    def _held(self) -> Iterator[int]:
+        """Hold the run's folder, if need be in place of a leader that gives no sign of life; yields the lock's
+        descriptor. Raises `InUse` when another command holds it."""
+        with ExitStack() as holding:
+            try:
+                lock = holding.enter_context(self._run.held("train"))
+            except BadInput as in_use:
+                lock, held = -1, in_use
+            if lock >= 0 and not is_in_place(self._run, lock):
+                raise InUse("another node is taking over")
+            if lock < 0:
+                lock = self._taken_over(holding, held)
+            yield lock
+
+    def _taken_over(self, holding: ExitStack, held: BadInput) -> int:
+        """The lock of a leader of this job that gives no sign of life, neither to this node nor on the disk."""
+        sign, notice = sign_of(self._run), read_notice(self._run)
+        if sign != self._sign:
+            self._sign, self._sign_since = sign, time.monotonic()
+        theirs = notice is not None and notice.job == self._place.job and notice.address is not None
+        if not theirs or time.monotonic() - self._sign_since < _FROZEN_SECONDS:
+            raise InUse(str(held)) from held
+        try:
+            lock = holding.enter_context(taken_over(self._run, sign))
+        except BadInput as after_all:
+            raise InUse(str(after_all)) from after_all
+        assert notice is not None
+        self._progress.say(
+            f"node {notice.node}, which led, has given no sign of life for {_FROZEN_SECONDS:g} s: taking over"
+        )
+        return lock
 
     def _lead(self, lock: int) -> TrainingOutcome:
         before, place = read_notice(self._run), self._place

@@ -20,6 +20,7 @@ from stoker.recovery.following import Following, follow
 from stoker.recovery.leading import Lead
 from stoker.recovery.processes import as_failure
 from stoker.recovery.supervisor import Supervisor
+from stoker.recovery.tenure import Replaced
 from stoker.run_directory import RunDirectory
 from stoker.training.rank import Job
 from stoker.training.signals import StopRequest, let_through, listening
@@ -139,12 +140,14 @@ def _supervisor_main(channel: connection.Connection, copied: Sequence[connection
                 channel.send(follow(order, stop, channel.send))
             job, faults, lead = order
             run = RunDirectory(job.run)
-            reduction.recv_handle(channel)  # of the lock: it stays open here and in every rank
+            lock = reduction.recv_handle(channel)  # it stays open here and in every rank
             let_through(signal.SIGTERM)
-            Supervisor(job, faults, stop, channel.send, lead).run()
+            Supervisor(job, faults, stop, channel.send, lead, lock).run()
         channel.send({"kind": "finished"})
     except (BrokenPipeError, EOFError, ConnectionError):  # the command is gone
         os._exit(0 if run is None else 1)
+    except Replaced as by:
+        channel.send({"kind": "replaced", "node": by.node})
     except BaseException as error:
         channel.send({**as_failure(error, 0, run or RunDirectory(order.run)), "stopped_by": stop.by})
     os._exit(0)

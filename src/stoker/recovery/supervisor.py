@@ -16,6 +16,7 @@ from stoker.recovery.faults import Fault
 from stoker.recovery.leading import Lead, Leading
 from stoker.recovery.processes import Message, as_failure
 from stoker.recovery.silence import Silence
+from stoker.recovery.tenure import Replaced
 from stoker.run_directory import RunDirectory
 from stoker.training.rank import Job
 from stoker.training.signals import StopRequest
@@ -68,10 +69,18 @@ class Supervisor:
     """Runs a job to its last step, through failures. One process; it starts no thread, so that it can fork."""
 
     def __init__(
-        self, job: Job, faults: tuple[Fault, ...], stop: StopRequest, tell: Tell, lead: Lead | None = None
+        self,
+        job: Job,
+        faults: tuple[Fault, ...],
+        stop: StopRequest,
+        tell: Tell,
+        lead: Lead | None = None,
+        lock: int = -1,
     ) -> None:
-        """`lead` is what it takes to lead other nodes; None for a run on this node alone."""
+        """`lead` is what it takes to lead other nodes, with the `lock` on the run's folder; None for a run on this
+        node alone."""
         self._job = job
+        self._lock = lock
         self._lead = lead
         self._faults = faults
         self._stop = stop
@@ -86,9 +95,12 @@ class Supervisor:
         if self._lead is None:
             self._run(_OneNode())
             return
-        nodes = Leading(self._job, self._lead, self._stop, self._tell)
+        nodes = Leading(self._job, self._lead, self._lock, self._stop, self._tell)
         try:
             self._run(nodes)
+        except Replaced:
+            nodes.leave()
+            raise
         except BaseException as error:
             nodes.close({**as_failure(error, 0, RunDirectory(self._job.run)), "stopped_by": self._stop.by})
             raise
