@@ -27,7 +27,8 @@ def simulate(
         list[str] | None,
         typer.Option(
             "--sweep",
-            help="Also a table of goodput and cost over `interval`, `spares`, `restart` or `accelerators`.",
+            help="Also a table of goodput and cost over `interval`, `spares`, `restart` or `accelerators`. With "
+            "`--json` all four, unless some are named.",
             show_default=False,
         ),
     ] = None,
@@ -44,7 +45,7 @@ def simulate(
     given = list(arguments or ())
     path = Path(given.pop(0)) if given and "=" not in given[0] else None
     run = read_run(path, given)
-    wanted = SWEEPS if json else tuple(dict.fromkeys(sweep or ()))
+    wanted = tuple(dict.fromkeys(sweep or (SWEEPS if json else ())))
     with progress_for(json).task("simulating", 100, "percent") as task:
         found = answer(run, runs, seed, wanted, lambda share: task.advance(100 * share))
     if json:

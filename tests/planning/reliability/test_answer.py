@@ -112,4 +112,6 @@ def test_the_verb_gives_everything_as_json(tmp_path: Path) -> None:
     assert told["description"]["name"] == "small"
     assert told["spare_nodes"] == 3
     assert set(told["sweeps"]) == set(SWEEPS)
+    named = ["simulate", str(path), "--runs", "2", "--json", "--sweep", "spares"]
+    assert set(json.loads(CliRunner().invoke(cli.application, named).stdout)["sweeps"]) == {"spares"}
     assert told["goodput"] + sum(told["losses"].values()) == pytest.approx(1)

@@ -30,7 +30,9 @@ from stoker.planning.reliability.process import DAY, HOUR, Process
 from stoker.planning.reliability.runs import Runs, simulate
 
 QUANTILES = (0.05, 0.5, 0.95)
-_LEAST_GOODPUT = 1e-3
+_SIGMAS = 1.96
+LEAST_GOODPUT = 0.01
+"""A run with less makes next to no headway, and is not simulated."""
 _HOPELESS = 8.0
 """With so many failures expected in one restart it succeeds once in thousands of attempts: nothing to simulate."""
 
@@ -43,6 +45,8 @@ class Simulated:
     share: float
     """Of each run that was followed; below 1 where it has too many failures."""
     goodput: float
+    goodput_error: float | None
+    """The mean of all such runs lies so near it, with 95% confidence; None of one run alone."""
     effective: float
     losses: dict[str, float]
     goodput_quantiles: dict[float, float]
@@ -143,7 +147,7 @@ def _simulated(
     run: RunDescription, process: Process, runs: int, seed: int, advance: Callable[[float], object]
 ) -> Simulated | None:
     longest = max([process.attempt(kind, int(level)) for kind, level in enumerate(process.levels_of)], default=0.0)
-    if process.rate * longest > _HOPELESS or goodput_of(process).goodput < _LEAST_GOODPUT:
+    if process.rate * longest > _HOPELESS or goodput_of(process).goodput < LEAST_GOODPUT:
         return None
     work = None if run.wall_days else (run.ideal_days or default_days()) * DAY
     wall = run.wall_days * DAY if run.wall_days else None
@@ -159,6 +163,7 @@ def _summary(run: RunDescription, process: Process, drawn: Runs, work: float | N
         runs=len(drawn.wall),
         share=drawn.share,
         goodput=float(drawn.useful.sum()) / wall,
+        goodput_error=_error(drawn),
         effective=float(drawn.kept.sum()) / wall,
         losses={cause: float(seconds.sum()) / wall for cause, seconds in drawn.losses.items()},
         goodput_quantiles=_quantiles(drawn.goodput),
@@ -173,6 +178,15 @@ def _summary(run: RunDescription, process: Process, drawn: Runs, work: float | N
         groups=float(drawn.groups.mean()),
         committed=float(drawn.committed.mean()),
     )
+
+
+def _error(drawn: Runs) -> float | None:
+    """Of a ratio of sums over independent runs."""
+    count = len(drawn.wall)
+    if count < 2:
+        return None
+    beside = drawn.useful - drawn.useful.sum() / drawn.wall.sum() * drawn.wall
+    return float(_SIGMAS * beside.std(ddof=1) / drawn.wall.mean() / math.sqrt(count))
 
 
 def _quantiles(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[float, float]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from stoker.planning.reliability.kinds import USUAL_KINDS, USUAL_PER_NODE, Kind
+from stoker.planning.reliability.spacing import Spacing
 from stoker.recipe.section import Section
 
 MOST_ACCELERATORS = 1_000_000
@@ -14,10 +15,11 @@ OPTIMAL = "optimal"
 _LONGEST_SECONDS = 30 * 86400.0
 _NODES_PER_SPARE = 128
 _YEAR_HOURS = 366 * 24.0
+_SHORTEST_HOURS = 0.001
 
 Seconds = Annotated[float, Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
 Interval = Annotated[float, Field(gt=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
-Hours = Annotated[float, Field(gt=0, le=_YEAR_HOURS, allow_inf_nan=False)]
+Hours = Annotated[float, Field(ge=_SHORTEST_HOURS, le=_YEAR_HOURS, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 
@@ -27,8 +29,9 @@ class Failures(Section):
     per_1000_node_days: float | None = Field(default=None, ge=0, le=1e7, allow_inf_nan=False)
     """All kinds that have a rate per node, together, in 1,000 days of one of this run's nodes. It scales them and
     keeps their shares. By default they are taken as they are."""
-    spacing: Literal["random", "regular"] = "random"
-    """`regular`: at equal intervals, as failures are injected in a drill; only with `replicas.mode: per_step`."""
+    spacing: Spacing = "random"
+    """As failures are injected in a drill: `regular` at equal intervals, `uniform` at intervals between nothing and
+    twice the mean. Only with `replicas.mode: per_step`."""
     kinds: tuple[Kind, ...] = Field(default=USUAL_KINDS, min_length=1, max_length=100)
 
     @model_validator(mode="after")
@@ -110,6 +113,9 @@ class Replicas(Section):
     """With fewer groups, a step of the same time makes fewer sequences, or the same batch takes longer."""
     reconfigure_seconds: Seconds = 1.0
     """With `per_step`: the groups that remain find each other again after each loss and each return."""
+    heal_seconds: Seconds = 3.8
+    """With `per_step`: by so much the step is longer in which a group comes back, because the others wait at its
+    end for the one that is still being sent weights. As in the run of examples/simulate/torchft-60s.yaml."""
 
 
 class Stragglers(Section):
@@ -236,9 +242,9 @@ class RunDescription(Section):
                     f"checkpoints: failures of the kind {kind.name!r} lose a {kind.loses}, and no copy outlives "
                     f"that; add `where: {('memory', 'peer', 'store')[outlived[kind.loses]]}`"
                 )
-        if self.failures.spacing == "regular" and not (per_step and not self.checkpoints):
+        if self.failures.spacing != "random" and not (per_step and not self.checkpoints):
             raise ValueError(
-                "failures.spacing: `regular` is for failures injected into replica groups: it needs "
-                "`replicas.mode: per_step` and `checkpoints: []`; take `random`"
+                f"failures.spacing: `{self.failures.spacing}` is for failures injected into replica groups: it "
+                "needs `replicas.mode: per_step` and `checkpoints: []`; take `random`"
             )
         return self

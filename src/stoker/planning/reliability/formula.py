@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.planning.reliability.passages import Passages, kept_share, passages_of, uptime_between_regular
+from stoker.planning.reliability.injected import cycle_of
+from stoker.planning.reliability.passages import Passages, kept_share, passages_of
 from stoker.planning.reliability.process import Process
 from stoker.planning.reliability.spares import BrokenNodes, broken_nodes
 
@@ -72,8 +73,8 @@ class _Speeds:
     groups: float
     """Mean share of the groups that train, while the run is not waiting."""
     waiting: float
-    returning: float = 0.0
-    """Groups that come back, a second of uptime."""
+    pauses: float = 0.0
+    """Seconds, per second of training, in which the groups wait for one that leaves or comes back."""
 
 
 def goodput_of(process: Process) -> Goodput:
@@ -87,11 +88,16 @@ def goodput_of(process: Process) -> Goodput:
     return outcome
 
 
+def failures_together(process: Process) -> float:
+    """Mean failures in one downtime: the one that began it, and those that end its restarts."""
+    return float(_downtime(process, process.rates).failures[0]) if process.rate else 0.0
+
+
 def _goodput(process: Process, uptime_share: float) -> tuple[Goodput, float]:
     speeds = _speeds(process, uptime_share)
-    rates = process.rates * speeds.groups
-    if process.description.failures.spacing == "regular" and process.rate > 0:
-        rates = process.rates / process.rate / uptime_between_regular(process)
+    rates = process.rates * speeds.groups * (1 + speeds.pauses)
+    if process.injected:
+        rates = process.rates / process.rate / cycle_of(process, _step(process, speeds.groups)).training
     down = _downtime(process, rates)
     passages = passages_of(process, rates, speeds.groups)
     kept = kept_share(passages)
@@ -135,9 +141,41 @@ def _speeds(process: Process, uptime_share: float) -> _Speeds:
     seen = away * _seen_in_uptime(process, leaving, uptime_share)
     missing = nodes.missing(process.spares) / process.groups
     absent = min(away / (1 + away) + missing, 1 - 1 / process.groups)
-    returning = seen / (1 + away) * process.groups / process.group_absence
     speed = max(1 - seen / (1 + away) - missing, 1 / process.groups)
-    return _Speeds(nodes, speed, _too_few(process, absent), returning)
+    returning = seen / (1 + away) * process.groups / process.group_absence
+    returning += nodes.missing(process.spares) * process.replacement
+    pauses = _pauses(process, speed, returning, leaving, absent)
+    return _Speeds(nodes, speed, _too_few(process, absent), pauses)
+
+
+def _step(process: Process, groups: float) -> float:
+    return process.step / (groups if process.description.replicas.batch == "kept" else 1.0)
+
+
+def _pauses(process: Process, speed: float, returning: float, leaving: float, absent: float) -> float:
+    """Groups that come back while the others train are met at once, those of a pause together, after it."""
+    if process.injected:
+        return cycle_of(process, _step(process, speed)).pauses
+    replicas = process.description.replicas
+    known = _detection(process) + replicas.reconfigure_seconds  # since the group that failed left
+    in_pause = -math.expm1(-known / process.group_absence)
+    in_pause -= absent * process.groups * math.expm1(-(known + process.step / 2) / process.group_absence)
+    met = replicas.reconfigure_seconds + replicas.heal_seconds
+    together = -math.expm1(-returning * met) / met if met else 0.0  # of those that come back in one pause
+    share = (
+        process.slowing * replicas.reconfigure_seconds
+        + together * met
+        + leaving * speed * -math.expm1(-in_pause) * replicas.heal_seconds
+    )
+    return share * (1 + share)  # groups leave and come back in these pauses too
+
+
+def _detection(process: Process) -> float:
+    """Mean seconds from the end of the step that a group failed in until the others know of it."""
+    leaves = process.levels_of < 0
+    if not process.rates[leaves].sum():
+        return 0.0
+    return float(np.average(process.detection[leaves], weights=process.rates[leaves]))
 
 
 def _seen_in_uptime(process: Process, leaving: float, uptime_share: float) -> float:
@@ -145,11 +183,9 @@ def _seen_in_uptime(process: Process, leaving: float, uptime_share: float) -> fl
 
     The group leaves with a pause for the others, so the beginning of its absence costs nothing more.
     """
-    leaves = process.levels_of < 0
-    if not process.rates[leaves].sum():
+    if not process.rates[process.levels_of < 0].sum():
         return 1.0
-    pause = float(np.average(process.detection[leaves], weights=process.rates[leaves])) + process.step / 2
-    pause += process.description.replicas.reconfigure_seconds
+    pause = _detection(process) + process.step / 2 + process.description.replicas.reconfigure_seconds
     away = process.group_absence
     soon = uptime_share + (1 - uptime_share) / (1 + away * (leaving + 1 / pause))
     first = uptime_share * math.exp(-pause / away) * soon / uptime_share
@@ -186,10 +222,10 @@ def _downtime(process: Process, rates: NDArray[np.float64]) -> _Downtime:
         for kind, rate in enumerate(rates.tolist()):
             share, level = rate / total, max(lost, int(process.levels_of[kind]) + 1)
             attempt = process.attempt(kind, level - 1)
-            fails = -math.expm1(-total * attempt)
+            fails = 0.0 if process.injected else -math.expm1(-total * attempt)
             own["silent" if process.silent[kind] else "detection"] += share * float(process.detection[kind])
             own["waiting"] += share * swap * bool(process.replaced[kind] and level > 0)
-            own["restart"] += share * fails / total
+            own["restart"] += share * (attempt if process.injected else fails / total)
             own["failures"] += share
             if level == lost:
                 stays += share * fails
@@ -227,8 +263,7 @@ def _costs(
     whole = process.common_restart + process.farthest_load
     add(process.planned, run.planned.pause_seconds, whole, "planned")
     if process.per_step:
-        pauses = speeds.returning + process.slowing + speeds.nodes.missing(process.spares) * process.replacement
-        costs["restart"] += pauses * run.replicas.reconfigure_seconds
+        costs["restart"] += speeds.pauses
     else:
         costs["waiting for a node"] += process.slowing * run.spares.swap_seconds
         add(process.slowing, 0.0, whole, "restart")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from stoker.planning.reliability.description import OPTIMAL, RunDescription
 from stoker.planning.reliability.formula import goodput_of
@@ -36,6 +37,7 @@ class BestInterval:
     """Whether any failure goes back to this level."""
 
 
+@lru_cache(maxsize=64)
 def with_intervals(run: RunDescription) -> Process:
     """The process of `run`, its intervals that are to be optimal chosen by the formula."""
     free = [checkpoint.interval_seconds == OPTIMAL for checkpoint in run.checkpoints]

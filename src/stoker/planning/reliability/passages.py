@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.planning.reliability.injected import cycle_of
 from stoker.planning.reliability.process import Process
 
 _LEAST = 1e-300
+_NEVER = math.log(_LEAST)
 Log = Callable[[float], float]
 """Logarithm of a passage's Laplace transform."""
 
@@ -47,8 +49,8 @@ class Passages:
     """Seconds, per second of uptime, in which groups finish a step that is already lost."""
     committed: float
     """Share of steps begun that no leaving group spoils."""
-    regular: float | None = None
-    """Share of uptime that is kept where failures come at equal intervals."""
+    injected: float | None = None
+    """Share of uptime that is kept where failures come at intervals of their own."""
 
 
 def passages_of(process: Process, rates: NDArray[np.float64], groups: float) -> Passages:
@@ -67,28 +69,13 @@ def passages_of(process: Process, rates: NDArray[np.float64], groups: float) -> 
     leaving = float(effective[0]) if process.per_step else 0.0
     if leaving == 0:
         return Passages(tuple(stages), productive, 0.0, 1.0)
-    if process.description.failures.spacing == "regular":
-        return _regular(process, tuple(stages))
+    if process.description.failures.spacing != "random":
+        cycle = cycle_of(process, step)
+        return Passages(tuple(stages), 1.0, cycle.step_end, cycle.committed, cycle.kept)
     total = float(effective.sum())
     spoiled = -math.expm1(-total * step)
     into_step = 1 / total - step * (1 - spoiled) / spoiled  # from a step's begin to the failure in it
     return Passages(tuple(stages), productive, leaving * (step - into_step), 1 - spoiled)
-
-
-def uptime_between_regular(process: Process) -> float:
-    """Uptime from one failure's end to the next failure, where failures come at equal intervals of the wall clock.
-
-    Each spoils one step, which the others end (half a step on average) before they notice and find each other.
-    """
-    every, reconfigure = 1 / process.rate, process.description.replicas.reconfigure_seconds
-    pause = float(np.average(process.detection, weights=process.rates)) + reconfigure + process.step / 2
-    return max((every - pause) / (1 + reconfigure / every), process.step / 2)  # a return in uptime costs too
-
-
-def _regular(process: Process, stages: tuple[Stage, ...]) -> Passages:
-    step, uptime = stages[0].interval, uptime_between_regular(process)
-    steps = uptime / step + 0.5
-    return Passages(stages, 1.0, step / 2 / uptime, (steps - 1) / steps, (steps - 1) * step / uptime)
 
 
 def _by_level(process: Process, rates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -115,8 +102,8 @@ def _by_level(process: Process, rates: NDArray[np.float64]) -> NDArray[np.float6
 
 def kept_share(passages: Passages) -> float:
     """Share of uptime whose work is kept."""
-    if passages.regular is not None:
-        return passages.regular
+    if passages.injected is not None:
+        return passages.injected
     stages = passages.stages
     last = max((position for position, stage in enumerate(stages) if stage.rate > 0), default=-1)
     if last < 0:
@@ -153,6 +140,7 @@ def _passage(stage: Stage, whole: Log) -> Log:
         both = stage.rate + s
         inside = whole(both)
         fresh = math.exp(inside - both * stage.late)
-        return math.log1p(max(math.expm1(inside) * s / (s + stage.rate * fresh), _LEAST - 1))
+        gone = math.expm1(inside) * s / (s + stage.rate * fresh)
+        return math.log1p(gone) if gone > -1 else _NEVER
 
     return log

@@ -71,6 +71,11 @@ class Process:
         return self.description.replicas.mode == "per_step"
 
     @cached_property
+    def injected(self) -> bool:
+        """Failures come at intervals of their own instead of at random."""
+        return self.description.failures.spacing != "random" and self.rate > 0
+
+    @cached_property
     def spares(self) -> int:
         """Nodes that stand ready when none is broken."""
         return self.description.spare_count

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from stoker.errors import BadInput
 from stoker.planning.reliability.description import RunDescription
+from stoker.planning.reliability.effects import without_effect
 from stoker.recipe.fields import Place, dotted, field_type, leaves, nearest
 from stoker.recipe.mistakes import shown
 from stoker.recipe.yaml_text import Mistake, Tree, parse
@@ -23,6 +24,7 @@ _WRONG_NUMBERS = ("greater_than", "greater_than_equal", "less_than_equal", "fini
 _EXPECTED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
+    "int_parsing_size": "a smaller whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "float_parsing": "a number",
@@ -58,7 +60,12 @@ def read_run(path: Path | None, overrides: Sequence[str] = ()) -> RunDescription
     mistakes += [Mistake(_where(tree, place, origins), dotted(place), text) for place, text in _wrong_truths(value)]
     if not mistakes:
         try:
-            return RunDescription.model_validate(value)
+            run = RunDescription.model_validate(value)
+            mistakes = [
+                Mistake(_where(tree, place, origins), dotted(place), text) for place, text in without_effect(run)
+            ]
+            if not mistakes:
+                return run
         except ValidationError as error:
             found = [details for details in error.errors(include_url=False) if not _is_of_its_elements(details)]
             mistakes = [_mistake(details, tree, origins) for details in _one_of_a_union(found)]

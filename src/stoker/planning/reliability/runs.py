@@ -13,20 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.planning.reliability.copies import Copies, Floats, Indices
-from stoker.planning.reliability.formula import CAUSES, goodput_of
+from stoker.planning.reliability.formula import CAUSES, failures_together, goodput_of
 from stoker.planning.reliability.process import Process
 from stoker.planning.reliability.slowest import draw_maximum, expected_maximum
+from stoker.planning.reliability.spacing import Schedule
 from stoker.planning.reliability.spares import broken_nodes, share_in_use
 
-_MOST_EVENTS = 4_000
-"""That one stretch of a run is followed for."""
-_LAST_EVENT = 4 * _MOST_EVENTS
-"""After it a run that gets nowhere is left where it is."""
+_MOST_EVENTS = 2_000
+"""That one stretch of a run is followed for: all its stretches draw one at a time, so it is a matter of seconds."""
+_MOST_DRAWN = 1_000_000
+"""Events of all runs together; more would not tell more."""
+_BEYOND = 2
+"""So many times what was expected are drawn before runs that get nowhere are left where they are."""
 _LEAST_GOODPUT = 1e-3
 _MOST_STRETCHES, _WIDEST = 32, 6400
 _FEWEST_FAILURES = 100
-_REPAIRS = 5
-"""A stretch is so many mean times of a repair or longer, and has so many failures or more."""
+_REPAIRS, _COPIES = 5, 50
+"""A stretch is as long as so many mean times of a repair, and as so many intervals of the farthest copies, or
+longer, and has so many failures or more: what it begins and ends with does not count then."""
 _MOST_IN_A_CHAIN = 10_000
 _FAILS, _PLANNED, _SLOWS, _FOUND, _NODE_BACK, _GROUP_BACK = range(6)
 
@@ -72,16 +76,17 @@ def simulate(
     """
     wanted = ideal_seconds if ideal_seconds is not None else wall_seconds
     assert wanted is not None
-    rate = process.rate + process.planned + 2 * process.slowing
+    together = failures_together(process)
+    rate = process.rate * together + process.planned + 2 * process.slowing
     if ideal_seconds is not None:
         rate /= max(goodput_of(process).goodput, _LEAST_GOODPUT)
-    stretches = _stretches(process, runs, wanted, rate)
-    share = min(1.0, _MOST_EVENTS * stretches / max(1.0, wanted * rate))
+    followed = min(1.0, _MOST_DRAWN / runs / max(1.0, wanted * rate))
+    stretches = _stretches(process, runs, wanted * followed, rate)
+    most = min(_MOST_EVENTS * stretches, _MOST_DRAWN / runs)
+    share = min(1.0, most / max(1.0, wanted * rate))
     state = _State(process, runs, stretches, seed, wanted * share / stretches, by_work=ideal_seconds is not None)
     done = 0.0
-    for _ in range(_LAST_EVENT):
-        if not state.active.any():
-            break
+    while state.active.any() and state.draws < _BEYOND * _MOST_EVENTS:
         state.to_next_event()
         advance(state.progress - done)
         done = state.progress
@@ -91,7 +96,9 @@ def simulate(
 def _stretches(process: Process, runs: int, wanted: float, rate: float) -> int:
     """Parts that a long run is simulated in side by side. Each begins as the run is in its steady state."""
     slowest = 1 / min(process.repair, process.finding)
-    most = min(wanted * rate / _FEWEST_FAILURES, wanted / (_REPAIRS * slowest), _WIDEST / runs, _MOST_STRETCHES)
+    copy = max((level.interval + level.stall for level in process.levels), default=process.step)
+    least = max(_FEWEST_FAILURES / max(rate, 1e-300), _REPAIRS * slowest, _COPIES * copy)
+    most = min(wanted / least, _WIDEST / runs, _MOST_STRETCHES)
     return max(1, int(most))
 
 
@@ -108,6 +115,7 @@ class _State:
         runs *= stretches
         self.copies = Copies(process, runs)
         self.active = np.ones(runs, dtype=bool)
+        self.draws = 0
         self._wanted, self._by_work = wanted, by_work
         self._speed_of = self._speeds_by_missing()
         self._attempts = np.array(
@@ -129,10 +137,12 @@ class _State:
         )
         self.slow: Indices = self.random.poisson(process.slowing / process.finding, runs).astype(np.int64)
         self.away: Indices = np.zeros(runs, dtype=np.int64)
-        regular = process.description.failures.spacing == "regular" and process.rate > 0
-        self._every = 1 / process.rate if regular else None
-        self._leaving = 0.0 if self._every else float(process.rates[process.levels_of < 0].sum())
-        self._next_failure = self.random.random(runs) / process.rate if self._every else np.zeros(runs)
+        self._schedule: Schedule | None = None
+        if process.injected:
+            self._schedule = Schedule(process.description.failures.spacing, 1 / process.rate, runs, self.random)
+        self._leaving = 0.0 if self._schedule else float(process.rates[process.levels_of < 0].sum())
+        self._pause: Floats = np.zeros(runs)
+        """Seconds that the others still wait for a group that leaves or comes back, before they train on."""
         self._wait_for_nodes(np.arange(runs))
 
     def _speeds_by_missing(self) -> Floats:
@@ -161,12 +171,13 @@ class _State:
     def to_next_event(self) -> None:
         """Draw each run's next event, let it train until then, and let it happen."""
         process, random = self.process, self.random
+        self.draws += 1
         speed = self.speed()
         short = np.maximum(self.broken - process.spares, 0)
         returning = np.where(short > 0, self.broken * process.repair + short * process.replacement, 0.0)
         rates = np.stack(
             [
-                process.rate * speed * (self._every is None),
+                process.rate * speed * (self._schedule is None),
                 np.full(len(speed), process.planned),
                 np.full(len(speed), process.slowing),
                 self.slow * process.finding,
@@ -178,8 +189,8 @@ class _State:
         total = np.maximum(edges[-1], 1e-300)
         seconds = random.exponential(size=len(speed)) / total
         event = (random.random(len(speed)) * total >= edges).sum(axis=0)
-        if self._every is not None:
-            until = np.maximum(self._next_failure - self.wall, 0.0)
+        if self._schedule is not None:
+            until = np.maximum(self._schedule.next - self.wall, 0.0)
             event = np.where(until <= seconds, _FAILS, event)
             seconds = np.minimum(until, seconds)
         ended = self._train(np.where(self.active, seconds, 0.0), speed)
@@ -195,14 +206,17 @@ class _State:
         if self._by_work:  # how long the rest takes, stalls included
             copies = self.copies
             work = copies.work + left / np.maximum(per_second, 1e-300)
-            limit = np.maximum(copies.uptime_at(np.minimum(work, 1e15)) - copies.uptime, 0.0)
+            limit = np.maximum(copies.uptime_at(np.minimum(work, 1e15)) - copies.uptime, 0.0) + self._pause
         else:
             limit = np.maximum(left, 0.0)
         ended = self.active & (seconds >= limit)
         seconds = np.where(ended, limit, seconds)
-        done = self.copies.advance(seconds)
+        paused = np.minimum(self._pause, seconds)
+        self._pause -= paused
+        done = self.copies.advance(seconds - paused)
         self.wall += seconds
-        self.costs["checkpoint stalls"] += seconds - done
+        self.costs["restart"] += paused
+        self.costs["checkpoint stalls"] += seconds - paused - done
         self._count(slice(None), done, speed, 1 / slowed)
         self._training += done
         self._groups += done * speed
@@ -236,7 +250,7 @@ class _State:
                 self.broken[which] += 1
                 if process.per_step:
                     self.away[which] += 1
-                    self._spend(which, "restart", run.replicas.reconfigure_seconds)
+                    self._pause[which] += run.replicas.reconfigure_seconds
                     self._wait_for_nodes(which)
                 else:
                     self._spend(which, "waiting for a node", run.spares.swap_seconds)
@@ -246,18 +260,23 @@ class _State:
                 self.broken[which] -= 1
                 grown = which[self.speed(which) > speed[which]]
                 if process.per_step:
-                    self._spend(which, "restart", run.replicas.reconfigure_seconds)
+                    self._meet(which)
                 elif len(grown):
                     self._restart_unasked(grown, whole, "restart")
             else:
                 self.away[which] -= 1
-                self._spend(which, "restart", run.replicas.reconfigure_seconds)
+                self._meet(which)
+
+    def _meet(self, which: Indices) -> None:
+        """The others wait for a group that comes back; those that come back meanwhile are met together."""
+        replicas = self.process.description.replicas
+        self._pause[which] = np.maximum(self._pause[which], replicas.reconfigure_seconds + replicas.heal_seconds)
 
     def _fail(self, which: Indices, speed: Floats) -> None:
         """A failure in uptime and all that follow it, until a restart succeeds; then back to what is left."""
         kind = self._draw_kinds(len(which))
-        if self._every is not None:
-            self._next_failure[which] += self._every
+        if self._schedule is not None:
+            self._schedule.pass_on(which)
         alone = self.process.levels_of[kind] < 0
         not_slow = 1 / (1 + self.process.description.stragglers.slowdown * (self.slow[which] > 0))
         level = np.full(len(which), -1)
@@ -280,7 +299,8 @@ class _State:
         self.costs["lost work"][which] += lost
         whole_batch = speed if self.process.description.replicas.batch == "kept" else 1.0
         self._steps[which] -= lost * whole_batch / self.process.step
-        self._spend(which, "detection", np.maximum(step - lost, 0.0))
+        self._spend(which, "detection", np.maximum(step - lost, 0.0) + self._pause[which])
+        self._pause[which] = 0.0
 
     def _chain(self, which: Indices, kind: Indices, level: Indices) -> Indices:
         """Detection, wait and restart, until one succeeds; returns the farthest level that is gone back to."""
@@ -288,6 +308,7 @@ class _State:
         swap = process.description.spares.swap_seconds
         position = np.arange(len(which))
         for _ in range(_MOST_IN_A_CHAIN):
+            self.draws += 1
             here = which[position]
             level[position] = np.maximum(level[position], process.levels_of[kind])
             self.by_kind[here, kind] += 1
@@ -320,7 +341,7 @@ class _State:
             self._chain(failed, self._draw_kinds(len(failed)), np.full(len(failed), farthest))
 
     def _until_failure(self, which: Indices) -> Floats:
-        rate = self.process.rate * self.speed(which) * (self._every is None)
+        rate = self.process.rate * self.speed(which) * (self._schedule is None)
         return self.random.exponential(size=len(which)) / np.maximum(rate, 1e-300)
 
     def _draw_kinds(self, count: int) -> Indices:
@@ -341,16 +362,8 @@ class _State:
         if self._leaving and cause != "restart":
             self.away[which] += self.random.poisson(self._leaving * self.speed(which) * spent)
         self._mend(which, spent)
-        if self._every is not None:
-            self._miss_regular(which)
-
-    def _miss_regular(self, which: Indices) -> None:
-        """Failures at equal intervals that came in downtime take a group each and spoil nothing more."""
-        assert self._every is not None
-        missed = np.floor((self.wall[which] - self._next_failure[which]) / self._every) + 1
-        missed = np.maximum(missed, 0).astype(np.int64)
-        self._next_failure[which] += missed * self._every
-        self.away[which] += missed
+        if self._schedule is not None:  # what came in downtime takes a group each and spoils nothing more
+            self.away[which] += self._schedule.missed(which, self.wall[which])
 
     def _mend(self, which: Indices, seconds: Floats, in_uptime: bool = False) -> None:
         """Nodes are repaired and groups come back; in uptime, what makes a run larger is an event instead."""
@@ -366,8 +379,11 @@ class _State:
         if process.replacement and short.any():
             short = np.maximum(self.broken[which] - process.spares, 0)
             self.broken[which] -= self.random.binomial(short, -np.expm1(-process.replacement * seconds))
-        if process.per_step:
-            self.away[which] -= self.random.binomial(self.away[which], -np.expm1(-seconds / process.group_absence))
+        if process.per_step:  # those that come back in a pause are met together, after it
+            back = self.random.binomial(self.away[which], -np.expm1(-seconds / process.group_absence))
+            self.away[which] -= back
+            heal = process.description.replicas.heal_seconds
+            self._pause[which] = np.where(back > 0, np.maximum(self._pause[which], heal), self._pause[which])
 
     def _wait_for_nodes(self, which: Indices) -> None:
         """Wait until enough nodes or groups are there to train."""

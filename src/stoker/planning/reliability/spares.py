@@ -62,7 +62,7 @@ class BrokenNodes:
 
     def waiting_after(self, seconds: float) -> float:
         """Share of time spent waiting, when so many seconds have passed before it is known that it has to be."""
-        if self.entries == 0:  # it never waits, or always
+        if self.entries == 0 or self.waiting == 0:  # it never waits, or always
             return self.waiting
         mean = self.waiting / self.entries
         return self.waiting * math.exp(-seconds / mean)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from stoker.planning.reliability.answer import Answer
+from stoker.planning.reliability.answer import LEAST_GOODPUT, Answer, Simulated
 from stoker.planning.reliability.changes import Row, hourly_cost
 from stoker.planning.reliability.formula import CAUSES
 from stoker.plural import counted
@@ -46,7 +46,7 @@ def summary(answer: Answer) -> str:
     lines.append(f"cost       {_cost(answer)}, {money(hourly_cost(run))} an hour")
     if simulated is not None and simulated.share < 1:
         lines.append(
-            f"simulated  the first {_percent(simulated.share)} of each run, which has too many failures for more"
+            f"simulated  the first {simulated.share * 100:.3g}% of each run: it has too many failures for more"
         )
     return "\n".join(lines)
 
@@ -65,9 +65,13 @@ def _simulated_goodput(answer: Answer) -> str:
         return "; not simulated, because the run makes next to no headway"
     low, _, high = simulated.goodput_quantiles.values()
     return (
-        f", {_percent(simulated.goodput)} in {counted(simulated.runs, 'simulated runs')} "
+        f", {_percent(simulated.goodput)}{_error(simulated)} in {counted(simulated.runs, 'simulated runs')} "
         f"({_percent(low)} to {_percent(high)} in nine of ten)"
     )
+
+
+def _error(simulated: Simulated) -> str:
+    return "" if simulated.goodput_error is None else f" ± {simulated.goodput_error * 100:.2g}"
 
 
 def _interval_lines(answer: Answer) -> list[str]:
@@ -157,7 +161,7 @@ def sweep_rows(rows: list[Row], what: str) -> list[tuple[str, str, str, str, str
 def verdict(answer: Answer) -> str:
     """What the figures mean, in sentences."""
     goodput = answer.point.goodput
-    if goodput.goodput < 0.01:
+    if goodput.goodput < LEAST_GOODPUT:
         return (
             f"The run makes next to no headway: it fails every {answer.mtbf_hours * 60:.3g} minutes, and getting "
             "back to work takes about as long. Only fewer failures, a faster restart or groups that fail alone "
