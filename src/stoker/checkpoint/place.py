@@ -85,6 +85,13 @@ class ObjectFolder:
         version = hash(str([facts.get(key) for key in ("ETag", "etag", "created", "mtime", "LastModified")]))
         return _Facts(int(facts["size"]), version, 0)
 
+    def changed(self) -> float | None:
+        """Unix time of the last change; None where the store does not tell."""
+        try:
+            return float(self._files.modified(self._path).timestamp())
+        except (NotImplementedError, KeyError):
+            return None
+
     def read_bytes(self) -> bytes:
         """All of a file. Raises `FileNotFoundError`."""
         content: bytes = self._files.cat_file(self._path)

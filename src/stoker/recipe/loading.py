@@ -88,7 +88,17 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), *, with_files: bool =
         raise BadInput(_listed(path, mistakes))
     origins = {dotted(place): _origin(tree, placed, place, result) for place, _ in leaves(result.model_dump())}
     absolute = path.absolute()
+    result = _with_whole_paths(result, absolute.parent)
     return LoadedRecipe(result, absolute, absolute.parent, layout_is_open, origins)
+
+
+def _with_whole_paths(recipe: Recipe, folder: Path) -> Recipe:
+    """Checkpoints stay where they are when a run goes on from its own copy of the recipe."""
+    where = recipe.checkpoint.folder
+    if where is None or "://" in where:
+        return recipe
+    whole = str(folder / Path(where).expanduser())
+    return recipe.model_copy(update={"checkpoint": recipe.checkpoint.model_copy(update={"folder": whole})})
 
 
 def dump_recipe(recipe: Recipe) -> str:

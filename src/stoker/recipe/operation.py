@@ -13,8 +13,9 @@ class Checkpoint(Section):
     every: int = Field(default=100, ge=1)
     """Steps between checkpoints; the last step is always saved."""
     folder: str | None = None
-    """Where they are kept, if not in the run's own folder: a whole path, or the URL of a folder in an object store
-    (`s3://bucket/run`), for which the store's fsspec package must be installed. No two runs may share one."""
+    """Where they are kept, if not in the run's own folder: a path, relative to the recipe, or the URL of a folder
+    in an object store (`s3://bucket/run`), for which the store's fsspec package must be installed. No two runs may
+    share one. The run's own copy of the recipe has the whole path."""
     keep_last: int = Field(default=2, ge=1)
     """Newest checkpoints that are kept."""
     keep_every: int | None = Field(default=None, ge=1)
@@ -25,9 +26,16 @@ class Checkpoint(Section):
 
     @field_validator("folder")
     @classmethod
-    def _is_whole(cls, folder: str | None) -> str | None:
-        if folder is not None and not (folder.startswith("/") or "://" in folder):
-            raise ValueError(f"expected a path that begins with / or a URL such as s3://bucket/run, got {folder!r}")
+    def _is_path_or_url(cls, folder: str | None) -> str | None:
+        if folder is None or "://" in folder:
+            return folder
+        if not folder.strip():
+            raise ValueError(f"expected a path or a URL such as s3://bucket/run, got {folder!r}")
+        if ":" in folder.split("/")[0]:
+            raise ValueError(
+                f"expected a path or a URL such as s3://bucket/run, got {folder!r}; write ./{folder} if that is "
+                "the name of a folder"
+            )
         return folder
 
 

@@ -16,6 +16,7 @@ import polars as pl
 import yaml
 
 from stoker.record import Attempt, CoverageReport, Record, samples_seen
+from stoker.report.saved_checkpoints import SavedCheckpoint, saved_checkpoints
 from stoker.run_directory import RunDirectory
 
 Numbers = npt.NDArray[np.float64]
@@ -25,16 +26,6 @@ _STEP_COLUMNS = (
     "first_sample", "last_sample", "clipped", "skipped", "loss_scale", "dead_updates", "seconds",
     "memory_peak_bytes", "ranks", "time",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SavedCheckpoint:
-    """One checkpoint that is still on the disk."""
-
-    name: str
-    bytes: int
-    saved: float
-    """Unix time."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,7 @@ class RunFacts:
     def _note_unrecorded_end(self) -> None:
         """A disk that filled up takes no rows while the training goes on."""
         recorded = self.steps["step"].max() if self.steps.height else 0
-        saved = int(self.checkpoints[-1].name.removeprefix("step-")) if self.checkpoints else 0
+        saved = self.checkpoints[-1].step if self.checkpoints else 0
         if isinstance(recorded, int) and recorded < saved:
             self.notes.append(
                 f"The record ends at step {recorded:,}, but a checkpoint of step {saved:,} was saved: what "
@@ -166,18 +157,19 @@ class RunFacts:
         """Which samples the final history saw."""
         return samples_seen(self.record)
 
-    @cached_property
+    @property
     def checkpoints(self) -> list[SavedCheckpoint]:
-        """The checkpoints on the disk, oldest first."""
-        folder = self.run.checkpoints
-        found = []
-        for path in sorted(folder.glob("step-*")) if folder.is_dir() else []:
-            try:
-                size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-                found.append(SavedCheckpoint(path.name, size, path.stat().st_mtime))
-            except OSError:  # deleted by the retention of a run that goes on
-                continue
-        return found
+        """The checkpoints that are still there, oldest first."""
+        return self._saved[1]
+
+    @property
+    def checkpoint_folder(self) -> str:
+        """Where they are."""
+        return self._saved[0]
+
+    @cached_property
+    def _saved(self) -> tuple[str, list[SavedCheckpoint]]:
+        return saved_checkpoints(self.run, self.setting("checkpoint", "folder"), self.notes.append)
 
     def numbers(self, column: str) -> Numbers:
         """A column of `steps` as float64 [steps]; NaN where there is no value; all NaN without the column."""
