@@ -157,25 +157,23 @@ def _assert_same(found: Any, expected: Any) -> None:
 
 CASES: list[tuple[Layout, dict[str, Any]]] = [
     (Layout(dp_replicate=2), {"training__precision": "fp16"}),
-    (Layout(dp_shard=2), {}),
     (Layout(dp_replicate=2, dp_shard=2, zero_stage=1), {}),
     (Layout(dp_replicate=2, tp=2), {}),
     (Layout(dp_replicate=2, pp=2), {"model__tie_embeddings": True}),
     (Layout(dp_shard=2, pp=2, pipeline_schedule="zbv"), {"model__layers": 4}),
     (Layout(dp_shard=2, cp=2), {}),
     (Layout(dp_shard=4, ep=2), {"model__moe": MIXTURE}),
-    (Layout(dp_replicate=2), {"model__moe": MIXTURE, "training__deterministic": "across_layouts"}),
     (Layout(dp_shard=2), {"training__deterministic": "across_layouts", "training__precision": "bf16"}),
 ]
 
 
-@pytest.mark.parametrize(("layout", "changes"), CASES, ids=lambda value: str(value))
+@pytest.mark.parametrize(("layout", "changes"), CASES, ids=[str(layout) for layout, _ in CASES])
 def test_spot_checks_change_no_bit_of_a_run(
     corpus: Corpus, tmp_path: Path, layout: Layout, changes: dict[str, Any]
 ) -> None:
     runs = [
         (
-            _recipe(layout, training__steps=4, recovery__spot_check_every=every, **changes),
+            _recipe(layout, training__steps=3, recovery__spot_check_every=every, **changes),
             tmp_path / f"{every}",
             None,
         )
@@ -192,10 +190,9 @@ def test_spot_checks_change_no_bit_of_a_run(
         assert routing[0].equals(routing[1])
 
 
-@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize(
-    "layout",
-    [Layout(dp_replicate=3), Layout(dp_shard=3), Layout(dp_replicate=3, pp=2)],
+    ("layout", "backward"),
+    [(Layout(dp_replicate=3), False), (Layout(dp_shard=3), True), (Layout(dp_replicate=3, pp=2), True)],
     ids=str,
 )
 def test_a_rank_that_computes_a_little_wrong_is_named_and_what_it_spoilt_is_done_again(
@@ -312,7 +309,7 @@ def test_counterparts_hold_the_same_weights_and_see_other_samples(layout: Layout
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
-@pytest.mark.parametrize("shape", [(5,), (3, 7), (4, 8), (2, 3, 4), ()], ids=str)
+@pytest.mark.parametrize("shape", [(3,), (3, 5), (2, 4), (2, 1, 2), ()], ids=str)
 def test_every_bit_counts_in_a_checksum(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     tensor = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     before = int(checksum_of(tensor))

@@ -60,7 +60,7 @@ class Recovery(Section):
     compare_every: int = Field(default=100, ge=0)
     """Steps between comparisons of weights and optimizer state over `dp_replicate`, bit for bit; also before every
     checkpoint. 0 compares never."""
-    spot_check_every: int = Field(default=200, ge=0)
+    spot_check_every: int = Field(default=250, ge=0)
     """Steps between spot checks. In each every data-parallel rank's first micro-batch is computed once more by its
     neighbour, and the bits of losses and gradients are compared before the update. 0 checks never."""
     grace_seconds: float = Field(default=30.0, gt=0)

@@ -1,6 +1,6 @@
 """How large an update was: the norm of the change of the weights, from a sample of them.
 
-The norm of all would take a second copy of the weights. Of every parameter a few thousand elements, evenly spaced
+The norm of all would take a second copy of the weights. Of every parameter a few hundred elements, evenly spaced
 and others at every step, are copied before the optimizer moves them and compared afterwards, whatever it is.
 """
 
@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from stoker.parallel import World
 from stoker.parallel.placement import Held, local
 
-_SAMPLE = 4096
+_SAMPLE = 512
 """Elements of each parameter on a rank, at most."""
 
 
@@ -25,8 +25,19 @@ class UpdateNorm:
     """Measures each step of an optimizer. Collective: all ranks ask after the same steps."""
 
     def __init__(self, held: Sequence[Held], optimizer: Optimizer, world: World) -> None:
-        self._held = [one for one in held if one.is_parameter and local(one.parameter).numel()]
+        held = [one for one in held if one.is_parameter and local(one.parameter).numel()]
         self._world = world
+        self._flats = [local(one.parameter.detach()).view(-1) for one in held]
+        self._strides = [-(-flat.numel() // _SAMPLE) | 1 for flat in self._flats]  # odd: columns of matrices vary
+        counts = [flat.numel() // stride for flat, stride in zip(self._flats, self._strides, strict=True)]
+        self._ends = [count * stride for count, stride in zip(counts, self._strides, strict=True)]
+        # How many elements of the whole model a sampled one stands for; copies of one share that.
+        shares = [
+            flat.numel() / count / (one.placement.holders * one.copies)
+            for one, flat, count in zip(held, self._flats, counts, strict=True)
+        ]
+        each = torch.tensor(shares, dtype=torch.float64).repeat_interleave(torch.tensor(counts, dtype=torch.int64))
+        self._shares = each.to(self._flats[0].device if held else world.device)
         self._steps = 0
         self._before: Tensor | None = None
         self._square: Tensor | None = None
@@ -46,33 +57,17 @@ class UpdateNorm:
 
     @torch.no_grad()
     def _note(self, *_: Any) -> None:
-        self._before = self._sample() if self._held else None
+        self._before = self._sample() if self._flats else None
 
     @torch.no_grad()
     def _compare(self, *_: Any) -> None:
         if self._before is not None:
-            moved = (self._sample() - self._before).to(torch.float64)
-            self._square = (moved.square() * self._shares(moved.device)).sum()
+            moved = self._sample().to(torch.float64) - self._before
+            self._square = moved.square() @ self._shares
         self._before = None
         self._steps += 1
 
     def _sample(self) -> Tensor:
-        return torch.cat([_flat(one)[self._places(one)].float() for one in self._held])
-
-    def _places(self, one: Held) -> slice:
-        stride = -(-local(one.parameter).numel() // _SAMPLE)
-        return slice(self._steps % stride, None, stride)
-
-    def _shares(self, device: torch.device) -> Tensor:
-        """How many elements of the whole model each sampled one stands for; copies of one are shared among them."""
-        counts, shares = [], []
-        for one in self._held:
-            size, places = local(one.parameter).numel(), self._places(one)
-            counts.append(len(range(*places.indices(size))))
-            shares.append(size / counts[-1] / (one.placement.holders * one.copies))
-        each = torch.tensor(shares, dtype=torch.float64)
-        return each.repeat_interleave(torch.tensor(counts)).to(device)
-
-
-def _flat(held: Held) -> Tensor:
-    return local(held.parameter.detach()).reshape(-1)
+        places = zip(self._flats, self._strides, self._ends, strict=True)
+        # Others at every step: each element's turn comes.
+        return torch.cat([flat[(at := self._steps % stride) : at + end : stride] for flat, stride, end in places])

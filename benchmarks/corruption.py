@@ -1,0 +1,148 @@
+"""What looking for silent corruption costs a run in which there is none.
+
+    .venv/bin/python benchmarks/corruption.py --layout dp_replicate
+
+Two ranks over gloo, one thread each, in turns: a plain step, one that is checked by the other rank, the comparison
+of replicas, and the measuring of an update. By processor time, which other work on the machine enters little. A
+step has one micro-batch, the worst case: of more, still only the first is computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from stoker.data.feeding import MicroBatch
+from stoker.parallel import join_world
+from stoker.recipe import Recipe, Recovery
+from stoker.training.clock import PhaseClock
+from stoker.training.optimizer import build_optimizer
+from stoker.training.rank import build_model
+from stoker.training.replicas import Replicas
+from stoker.training.second_opinion import SecondOpinion
+from stoker.training.step import TrainingStep
+from stoker.training.update_norm import UpdateNorm
+
+RANKS, VOCABULARY, LENGTH, SEQUENCES = 2, 4096, 512, 2
+
+
+class MadeUp:
+    """Made-up tokens by step and rank."""
+
+    def micro_batches(self, step: int, rank: int, ranks: int) -> list[MicroBatch]:
+        generator = torch.Generator().manual_seed(step * ranks + rank)
+        tokens = torch.randint(0, VOCABULARY, (SEQUENCES, LENGTH + 1), generator=generator)
+        places = torch.arange(LENGTH).expand(SEQUENCES, LENGTH).contiguous()
+        documents = torch.zeros(SEQUENCES, LENGTH, dtype=torch.int32)
+        sources = torch.zeros(SEQUENCES, dtype=torch.int64)
+        first = ((step - 1) * ranks + rank) * SEQUENCES
+        samples = torch.arange(first, first + SEQUENCES)
+        return [MicroBatch(tokens[:, :-1].clone(), tokens[:, 1:].clone(), places, documents, sources, samples)]
+
+    def valid_tokens(self, step: int) -> int:
+        return RANKS * SEQUENCES * LENGTH
+
+
+def recipe_of(layout: str) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "corruption",
+            "data": {"sources": [{"name": "made-up", "paths": ["none"]}]},
+            "model": {"hidden_size": 256, "layers": 6, "heads": 4, "ffn_hidden_size": 704},
+            "training": {
+                "steps": 1_000_000,
+                "sequence_length": LENGTH,
+                "global_batch_size": RANKS * SEQUENCES,
+                "micro_batch_size": SEQUENCES,
+                "document_mask": False,
+                "device": "cpu",
+            },
+            "layout": {layout: RANKS},
+        }
+    )
+
+
+def measure(rank: int, store: str, layout: str, rounds: int, results: Any) -> None:
+    torch.set_num_threads(1)
+    recipe, feed = recipe_of(layout), MadeUp()
+    with join_world(recipe.layout, rank, torch.device("cpu"), dist.FileStore(store, RANKS), 600) as world:
+        model = build_model(recipe, VOCABULARY, world)
+        optimizer = build_optimizer(model.held, recipe.training)
+        train = TrainingStep(recipe, ["made-up"], model, optimizer, None, PhaseClock(world.device))
+        opinion = SecondOpinion(feed, train)  # type: ignore[arg-type]
+        replicas = Replicas(model.held, optimizer, world, Path(store).parent / "suspicion")
+        number = 0
+
+        def step(checked: bool) -> None:
+            nonlocal number
+            number += 1
+            with opinion.asked(number, 1) if checked else nullcontext():
+                train(number, feed.micro_batches(number, rank, RANKS), with_modules=False, stop=False)
+            assert not train.guard.doubted, "the ranks agree"
+
+        def compare() -> None:
+            if replicas.exist:
+                assert replicas.compare(number) is None, "the replicas agree"
+
+        step(False)
+        norm = UpdateNorm(model.held, build_optimizer(model.held, recipe.training), world)
+
+        def measure_update() -> None:
+            norm._note()
+            norm._compare()
+            norm.take()
+
+        step(True)
+        seconds = [
+            [timed(lambda: step(False)), timed(lambda: step(True)), timed(compare), timed(measure_update)]
+            for _ in range(rounds)
+        ]
+        weights = sum(one.tensor.numel() for one in model.held)
+    results.put((seconds, weights))
+
+
+def timed(function: Callable[[], None]) -> float:
+    begun = time.process_time()
+    function()
+    return time.process_time() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layout", choices=["dp_replicate", "dp_shard"], default="dp_replicate")
+    parser.add_argument("--rounds", type=int, default=12)
+    given = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = (f"{folder}/store", given.layout, given.rounds, results)
+        ranks = [context.Process(target=measure, args=(rank, *arguments)) for rank in range(RANKS)]
+        for one in ranks:
+            one.start()
+        found = [results.get() for _ in ranks]
+        for one in ranks:
+            one.join()
+    rows = [row for seconds, _ in found for row in seconds]
+    plain = statistics.median(row[0] for row in rows)
+    check = statistics.median(row[1] - row[0] for row in rows) / plain
+    compare, update = (statistics.median(row[place] for row in rows) / plain for place in (2, 3))
+    every = Recovery()
+    print(f"{date.today()}, {given.layout}={RANKS}, {found[0][1] / 1e6:.1f}M weights a rank, step {plain:.2f} s")
+    print(f"spot check {check:.3f} of a step, comparison {compare:.4f}, update norm {update:.5f}")
+    idle = check / every.spot_check_every + compare / every.compare_every + update
+    print(f"with the defaults ({every.spot_check_every}, {every.compare_every}, every step): {idle:.3%} of a step")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""A rank whose gradients are a little wrong before they are summed is named by the real command line's drill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stoker.record import Record
+from tests.end_to_end.small_job import stoker, write_job
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_small_wrong_gradient_that_enters_the_sum_is_found_and_put_down_to_its_rank(tmp_path: Path) -> None:
+    """No loss, norm or digest of replicas shows it. Step 5 is spoilt, step 6 is checked; both are done again."""
+    recipe = write_job(tmp_path, recovery__spot_check_every=2, evaluation__every=0, training__steps=8)
+    fault = "flip_local_gradient@5:2:steps=2"
+    layout = ["layout.dp_replicate=2", "layout.dp_shard=2"]
+    result = stoker("drill", recipe, *layout, "--fault", fault, "--json", "--folder", tmp_path / "drills")
+    assert result.stdout, result.stderr
+    (drill,) = json.loads(result.stdout)["drills"]
+    assert drill["survived"], json.dumps(drill, indent=1)
+    assert drill["blamed"] == [[fault, [2]]]
+    assert drill["restarts"] == 0
+    events = Record(tmp_path / "drills" / "drill-001" / "record").events()
+    (found,) = [event for event in events if event["event"] == "silent_corruption"]
+    assert (found["step"], found["detail"]["agreed_until"]) == (6, 4)
+    assert found["detail"]["verdict"] == "persistent"
+    assert not {"spike", "replayed", "replicas_differ"} & {event["event"] for event in events}
