@@ -48,6 +48,9 @@ class Attempt:
         """Forward passes of training that the ranks began, together."""
         self.interrupted = False
         """Whether the ranks were asked to save and end, to be started otherwise."""
+        self.when_begun: Callable[[int], None] = lambda step: None
+        """Told once, after which step the ranks go on."""
+        self._begun = False
         self._crews = crews
         self._faults = faults
         self._silence = silence
@@ -126,6 +129,9 @@ class Attempt:
             self.first_step = min(stood_at)
             self.last_step = max(self.first_step, min(mark.step for mark in marks))
             self.furthest_step = max(mark.step for mark in marks)
+            if not self._begun:
+                self._begun = True
+                self.when_begun(self.first_step)
         return sights
 
     def _hear(self, message: Message) -> None:

@@ -25,6 +25,7 @@ from stoker.recovery.faults import Fault
 from stoker.recovery.injection import Injection
 from stoker.recovery.lease import Lease
 from stoker.recovery.looking import QUESTION, as_views, collectives_here
+from stoker.recovery.rank_warnings import print_what_matters
 from stoker.run_directory import RunDirectory
 from stoker.training.marks import Board
 from stoker.training.rank import Job, train_rank
@@ -128,6 +129,7 @@ def _rank_main(
     lease: Lease | None,
 ) -> None:
     die_with_parent()
+    print_what_matters()
     _let_go_of_connections(here.listener)
     for other in others:  # the supervisor's ends, which a fork copies: a rank that dies must be seen to
         other.close()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from stoker.errors import StokerError, Terminated
+from stoker.plural import counted
 from stoker.recovery.attempt import Attempt, Tell
 from stoker.recovery.crew import Crew, LocalCrew
 from stoker.recovery.endurance import Endurance
@@ -87,6 +88,8 @@ class Supervisor:
         self._tell = tell
         self._silence = Silence(job.recipe.recovery)
         self._endurance = Endurance(job.recipe.recovery)
+        self._failed: tuple[float, int] | None = None
+        """When the last failure was noticed, and after which step, until the ranks go on."""
         self._trained = False
         """Whether any attempt has completed a step."""
 
@@ -110,6 +113,7 @@ class Supervisor:
         while True:
             self._job, crews = nodes.gather(self._job)
             attempt = Attempt(self._job, crews, self._faults, self._silence, self._stop, self._tell)
+            attempt.when_begun = self._say_that_it_goes_on
             failure = attempt.run(nodes.wants_others, nodes.before_silence)
             self._tell(_ended(attempt))
             if failure is None:
@@ -136,11 +140,21 @@ class Supervisor:
             self._tell(_event("gave_up", attempt, failure, reason=verdict.gives_up))
             raise _given_up(failure.error, verdict.gives_up)
         self._tell(_event("failure", attempt, failure, retried=True))
+        self._failed = (failure.noticed, attempt.last_step)
         ranks = ", ".join(map(str, failure.ranks)) or "unknown"
         self._tell({"kind": "say", "line": f"failure after step {attempt.last_step:,}: {failure.message}"})
         again = f"in {verdict.delay_seconds:g} s" if verdict.delay_seconds else "at once"
         self._tell({"kind": "say", "line": f"restarting the ranks {again} (at fault: rank {ranks})"})
         return verdict.delay_seconds
+
+    def _say_that_it_goes_on(self, step: int) -> None:
+        if self._failed is None:
+            return
+        noticed, done = self._failed
+        self._failed = None
+        again = counted(done - step, "steps") if done > step else "no step"
+        line = f"going on after step {step:,}, {time.time() - noticed:.1f} s after the failure; {again} lost"
+        self._tell({"kind": "say", "line": line})
 
     def _wait(self, seconds: float, nodes: Nodes) -> None:
         until = time.monotonic() + seconds
