@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 from stoker.checkpoint import Place
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import find_prepared, prepare
+from stoker.errors import BadInput
 from stoker.model.huggingface import ExportReport, export_model
 from stoker.planning import Machine, Plan
 from stoker.plural import counted
-from stoker.progress import Progress
+from stoker.progress import Progress, Silent
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import Record
 from stoker.recovery import Standby, train
+from stoker.recovery.nodes import led, placed
 from stoker.report import write_report
 from stoker.run_directory import RunDirectory
 from stoker.training.launching import plan_for, require_trainable
@@ -32,7 +35,8 @@ class MainJobOutcome:
     corpus: Path
     steps: int
     checkpoint: Place
-    report: Path
+    report: Path | None
+    """None on a node that followed: the one that led writes it."""
     scores: tuple[dict[str, Any], ...]
     """Held-out loss, perplexity and bits per byte of each source after the last step."""
     trained_now: bool
@@ -44,7 +48,7 @@ class MainJobOutcome:
             "corpus": str(self.corpus),
             "steps": self.steps,
             "checkpoint": str(self.checkpoint),
-            "report": str(self.report),
+            "report": None if self.report is None else str(self.report),
             "scores": list(self.scores),
             "trained_now": self.trained_now,
         }
@@ -52,8 +56,9 @@ class MainJobOutcome:
     def as_text(self) -> str:
         """For people: what there is now, and what to try next."""
         run = shlex.quote(str(self.run.path))
+        report = "written by the node that led" if self.report is None else self.report
         return (
-            f"report      {self.report}\n"
+            f"report      {report}\n"
             f"checkpoint  {self.checkpoint}\n"
             f"try next    stoker eval {run}\n"
             f"            stoker data show {run} --step {self.steps}\n"
@@ -62,11 +67,20 @@ class MainJobOutcome:
 
 
 def run_main_job(loaded: LoadedRecipe, progress: Progress, ready: Standby | None = None) -> MainJobOutcome:
-    """Do what is still to do of the main job, saying which stage it is at; `ready` supervises the training."""
-    run = loaded.run
+    """Do what is still to do of the main job, saying which stage it is at; `ready` supervises the training.
+
+    On several nodes the same is called on each: the one that leads prepares and writes the report.
+    """
+    run, place = loaded.run, placed()
+    if "WORLD_SIZE" in os.environ:
+        raise BadInput(
+            "WORLD_SIZE is set, as a launcher such as torchrun does, but `stoker run` starts its ranks itself: start "
+            "it once on each node, without a launcher of ranks, or run `stoker prepare` and launch `stoker train`"
+        )
     require_trainable(loaded, run)
-    corpus = _prepared(loaded, progress)
+    corpus = _prepared(loaded, progress) if place is None else None
     outcome = train(loaded, run, progress, ready)
+    corpus = corpus or _prepared(loaded, Silent())
     if not outcome.trained_now:
         progress.say(f"train: done before, {counted(outcome.steps, 'steps')}")
     scores = _scores(run, outcome.steps, progress)
@@ -79,8 +93,8 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress, ready: Standby | None
     unscored = [source.name for source in loaded.recipe.data.sources if source.name not in scored]
     if unscored:
         progress.say(f"evaluate: nothing held out of {', '.join(unscored)} (data.held_out)")
-    report = write_report([run])
-    progress.say("report: written")
+    report = write_report([run]) if place is None or led(run, place) else None
+    progress.say("report: written" if report is not None else "report: written by the node that led")
     recorded = Record(run.record).steps(["loss"]).height
     if recorded < outcome.steps:
         progress.say(

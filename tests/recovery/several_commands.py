@@ -25,6 +25,7 @@ from stoker.checkpoint import latest, read_weights
 from stoker.child_processes import fork_server
 from stoker.data.prepare import prepare
 from stoker.errors import StokerError
+from stoker.main_job import run_main_job
 from stoker.progress import Progress, Silent
 from stoker.recipe.loading import load_recipe
 from stoker.record import SUPERVISOR, Record, samples_seen
@@ -62,8 +63,9 @@ class Command:
         overrides: Sequence[str] = (),
         other_job_seconds: float | None = None,
         frozen_seconds: float | None = None,
+        whole_job: bool = False,
     ) -> None:
-        """`node` None: an ordinary command, on one node. `other_job_seconds`: its patience with another job;
+        """`node` None: an ordinary command, on one node. `whole_job`: `stoker run` instead. `other_job_seconds`: its patience with another job;
         `frozen_seconds`: with a leader that gives no sign of life."""
         self.node = node
         self.run = RunDirectory(recipe.parent / run)
@@ -75,6 +77,7 @@ class Command:
         self.process = _server().Process(
             target=_main,
             args=(recipe, overrides, self.run, environment, self._output, fault, other_job_seconds, frozen_seconds),
+            kwargs={"whole_job": whole_job},
         )
         self.process.start()
 
@@ -118,6 +121,7 @@ def _main(
     fault: str,
     other_job_seconds: float | None,
     frozen_seconds: float | None,
+    whole_job: bool,
 ) -> None:
     let_through(signal.SIGTERM)  # the server is deaf to it
     os.environ.update(environment)
@@ -130,6 +134,10 @@ def _main(
     try:
         with standby(forked=True) as ready:
             faults = tuple(parse_fault(one) for one in fault.split("+") if one)
+            if whole_job:
+                loaded = load_recipe(recipe, [*overrides, f"run={run.path}"])
+                print(run_main_job(loaded, _Printing(), ready).as_text(), flush=True)
+                os._exit(0)
             train(load_recipe(recipe, overrides), run, _Printing(), ready, faults)
     except StokerError as error:
         print(f"{type(error).__name__}: {error}", flush=True)

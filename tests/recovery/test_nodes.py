@@ -16,6 +16,7 @@ from stoker.recovery.drill import rehearse
 from stoker.recovery.faults import parse_fault
 from stoker.recovery.node_link import knock
 from stoker.recovery.nodes import read_notice
+from tests.end_to_end.small_job import write_job
 from tests.recovery.several_commands import (
     Command,
     events,
@@ -190,6 +191,30 @@ def test_all_nodes_ask_for_another_turn_when_one_is_asked_to_stop(commands: Comm
     assert [first.wait(), second.wait()] == [75, 75], "a scheduler looks at the highest code"
     assert "node b was asked to stop: all save and end" in first.said
     assert all("asked to stop: saved after step" in one.said for one in (first, second)), first.said + second.said
+
+
+def test_the_whole_job_runs_on_every_node_and_what_is_done_once_is_done_by_the_leader(tmp_path: Path) -> None:
+    unprepared = write_job(
+        tmp_path,
+        training__steps=3,
+        layout={"dp_replicate": 2},
+        recovery={"ranks_per_node": 1},
+        checkpoint__every=1000,
+    )
+    commands = Commands(unprepared)
+    try:
+        first = commands.start("a", run="runs/whole", whole_job=True)
+        first.wait_for("node a leads")
+        second = commands.start("b", run="runs/whole", whole_job=True)
+        assert [first.wait(), second.wait()] == [0, 0], first.said + second.said
+    finally:
+        commands.end()
+    assert first.run.report.is_file()
+    assert len(list((tmp_path / "prepared").glob("*/manifest.json"))) == 1
+    assert "report: written\n" in first.said
+    assert "report: written by the node that led" in second.said
+    assert "node a leads" not in second.said
+    assert samples_are_exact(first.run)
 
 
 def test_another_job_and_strangers_do_not_get_in(commands: Commands, undisturbed: dict[str, str]) -> None:

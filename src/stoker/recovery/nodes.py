@@ -96,6 +96,12 @@ def ranks_on(place: Place, recipe: Recipe) -> int:
     return -(-recipe.layout.world_size // place.nodes)
 
 
+def led(run: RunDirectory, place: Place) -> bool:
+    """Whether this node was the last to lead the run, so that what is done once is its to do."""
+    notice = read_notice(run)
+    return notice is not None and (notice.job, notice.node) == (place.job, place.node)
+
+
 def new_token() -> str:
     """Known to whoever may read the notice."""
     return secrets.token_hex(32)
