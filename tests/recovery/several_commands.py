@@ -65,8 +65,10 @@ class Command:
         frozen_seconds: float | None = None,
         whole_job: bool = False,
     ) -> None:
-        """`node` None: an ordinary command, on one node. `whole_job`: `stoker run` instead. `other_job_seconds`: its patience with another job;
-        `frozen_seconds`: with a leader that gives no sign of life."""
+        """`node` None: an ordinary command, on one node. `whole_job`: `stoker run` instead.
+
+        `other_job_seconds`: its patience with another job; `frozen_seconds`: with a leader that shows nothing.
+        """
         self.node = node
         self.run = RunDirectory(recipe.parent / run)
         self._output = recipe.parent / f"{self.run.path.name}-{node}-{time.monotonic_ns()}.txt"
@@ -190,8 +192,8 @@ def weights(run: RunDirectory) -> dict[str, str]:
 
 
 def events(run: RunDirectory) -> list[dict[str, Any]]:
-    """What the supervisor has recorded."""
-    return Record(run.record).events(SUPERVISOR)
+    """What the supervisor has recorded of what happened; not the ordinary end of the ranks."""
+    return [event for event in Record(run.record).events(SUPERVISOR) if event["event"] != "ranks_ended"]
 
 
 def resumed(run: RunDirectory) -> list[int]:
