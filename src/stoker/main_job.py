@@ -74,8 +74,8 @@ def run_main_job(loaded: LoadedRecipe, progress: Progress, ready: Standby | None
     run, place = loaded.run, placed()
     if "WORLD_SIZE" in os.environ:
         raise BadInput(
-            "WORLD_SIZE is set, as a launcher such as torchrun does, but `stoker run` starts its ranks itself: start "
-            "it once on each node, without a launcher of ranks, or run `stoker prepare` and launch `stoker train`"
+            "WORLD_SIZE is set, as a launcher such as torchrun does, but `stoker run` starts its ranks itself: "
+            "start it once on each node, without a launcher of ranks, or prepare first and launch `stoker train`"
         )
     require_trainable(loaded, run)
     corpus = _prepared(loaded, progress) if place is None else None
