@@ -55,7 +55,8 @@ class Scripted:
         return found
 
     def sights(self) -> dict[int, Sight]:
-        return {rank: Sight(Mark(7, 3, 0, "forward", 0.0, 0.1, 0.0, 0), "R", None, None, True) for rank in self.ranks}
+        mark = Mark(7, 3, 0, "forward", 0.0, 0.1, 0.0, 0)
+        return {rank: Sight(mark, "R", None, None, True) for rank in self.ranks}
 
     def views(self) -> dict[int, RankView]:
         return {rank: RankView("R", 7) for rank in self.ranks}
