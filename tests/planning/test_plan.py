@@ -12,8 +12,9 @@ from stoker.errors import BadInput
 from stoker.layout import Layout
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning import accelerators, make_plan, require_fits
+from stoker.planning.host_memory import host_memory, offloaded_bytes
 from stoker.planning.operations import block_matmuls, loss_matmuls
-from stoker.planning.plan import PeakMemory, host_bytes, needed_bytes, what_fits
+from stoker.planning.plan import PeakMemory, needed_bytes, what_fits
 from stoker.recipe import Recipe
 from tests.planning.machines import GIB, RATES, machine
 from tests.planning.test_memory import recipe_of
@@ -37,8 +38,8 @@ MODEL = {"hidden_size": 64, "layers": 2, "heads": 4, "ffn_hidden_size": 160}
 
 def test_what_is_offloaded_must_fit_into_the_hosts_memory() -> None:
     recipe = recipe_of(MODEL, memory={"offload_parameters": True})
-    needed = host_bytes(recipe, 512, machine(device="cuda"))
-    assert needed > 2 * 4 * parameter_count(recipe.model, 512).total
+    assert offloaded_bytes(recipe, 512, machine(device="cuda")) > 2 * 4 * parameter_count(recipe.model, 512).total
+    needed = round(host_memory(recipe, 512, machine(device="cuda")).total * GIB)
     room = machine(device="cuda", host_available_bytes=needed)
     little = machine(device="cuda", host_available_bytes=needed // 2)
     require_fits(recipe, 512, room)
@@ -231,8 +232,8 @@ def test_a_run_a_little_over_what_is_free_is_warned_of_and_not_refused() -> None
 def test_ranks_on_one_processor_share_its_memory() -> None:
     one = make_plan(recipe_of(MODEL), 512, machine())
     four = make_plan(recipe_of(MODEL, {"dp_replicate": 4}), 512, machine())
-    assert one.needed_memory_gib == one.peak_memory_gib.total
-    assert four.needed_memory_gib == pytest.approx(4 * four.peak_memory_gib.total)
+    assert one.needed_memory_gib == pytest.approx(one.peak_memory_gib.total + one.host_memory_gib.total)
+    assert four.needed_memory_gib == pytest.approx(4 * four.peak_memory_gib.total + four.host_memory_gib.total)
 
 
 def test_an_unknown_accelerator_has_no_utilisation() -> None:

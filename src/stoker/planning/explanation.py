@@ -7,6 +7,7 @@ from typing import Any
 
 from stoker.layout.validity import remarks
 from stoker.model import flops_per_token, parameter_count
+from stoker.planning.host_memory import HostMemory, parts_of
 from stoker.planning.machine import Machine
 from stoker.planning.memory import MemoryBytes, allocator_bytes, host_bytes_of_rank, recomputation_of_rank
 from stoker.planning.operations import DOCUMENTS_PER_SEQUENCE
@@ -200,6 +201,8 @@ def as_text(plan: dict[str, Any], layout: str) -> str:
         f"{plan['micro_batch_size']}, accumulation {plan['accumulation']}",
         f"memory    {memory['total']:.2f} GiB per rank at most ({parts}); "
         f"{plan['available_memory_gib']:.1f} GiB free",
+        f"host      {parts_of(HostMemory.model_validate(plan['host_memory_gib']))} of a node's memory; "
+        f"{plan['host_memory_gib']['available']:.1f} GiB free",
         f"step      {_duration(seconds['total'])} ({_parts_of_step(seconds)})",
         f"speed     {plan['tokens_per_second']:,.0f} tokens/s{mfu}",
         f"in all    {counted(plan['steps'], 'steps')} in {_duration(plan['total_hours'] * 3600)}",

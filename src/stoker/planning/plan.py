@@ -12,8 +12,9 @@ from stoker.errors import BadInput
 from stoker.layout import Layout
 from stoker.model import flops_per_token, parameter_count
 from stoker.planning.explanation import as_text, reasons_of, remedy_of, warnings_of
+from stoker.planning.host_memory import HostMemory, copied_bytes, host_memory, missing_on_host, offloaded_bytes
 from stoker.planning.machine import Hardware, Machine
-from stoker.planning.memory import MemoryBytes, allocator_bytes, host_bytes_of_rank, pass_of, peak_memory
+from stoker.planning.memory import MemoryBytes, allocator_bytes, pass_of, peak_memory
 from stoker.planning.parts import parts_of_rank, ranks_that_differ
 from stoker.planning.remedies import Remedy, remedies
 from stoker.planning.time import (
@@ -89,6 +90,8 @@ class Plan(BaseModel):
     """Free memory that the ranks of this machine share (processor), or that each has (accelerator)."""
     needed_memory_gib: float
     """What all ranks that share `available_memory_gib` need of it together."""
+    host_memory_gib: HostMemory
+    """What they need of the node's own memory; on processors part of `needed_memory_gib`."""
     step_seconds: StepSeconds
     tokens_per_second: float
     tokens_per_second_per_gpu: float
@@ -139,6 +142,7 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
     flops = float(flops_per_token(recipe.model, vocabulary_size, training.sequence_length).full * tokens)
     peak = machine.peak_flops_per_second(training.precision)
     needed = needed_bytes(recipe, vocabulary_size, machine)
+    on_host = host_memory(recipe, vocabulary_size, machine)
     fitting = None
     if needed > machine.available_bytes:
         fitting = what_fits(recipe, vocabulary_size, machine)
@@ -154,6 +158,7 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
         peak_memory_gib=_in_gib(memory, beside_bytes(memory, machine)),
         available_memory_gib=machine.available_bytes / _GIB,
         needed_memory_gib=needed / _GIB,
+        host_memory_gib=on_host,
         step_seconds=step_seconds,
         tokens_per_second=tokens / step_seconds.total,
         tokens_per_second_per_gpu=tokens / step_seconds.total / ranks,
@@ -171,7 +176,7 @@ def make_plan(recipe: Recipe, vocabulary_size: int, machine: Machine) -> Plan:
         ),
         warnings=(
             *warnings_of(recipe, machine, needed, fitting),
-            *_missing_on_host(recipe, vocabulary_size, machine),
+            *missing_on_host(on_host, recipe, machine.device, _MARGIN),
         ),
     )
 
@@ -187,7 +192,8 @@ def require_fits(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> No
     if needed <= limit:
         needed = needed_bytes(recipe, vocabulary_size, hardware)
         if needed <= limit:
-            if missing := list(_missing_on_host(recipe, vocabulary_size, hardware)):
+            on_host = host_memory(recipe, vocabulary_size, hardware)
+            if missing := list(missing_on_host(on_host, recipe, hardware.device, _MARGIN)):
                 raise BadInput(f"this run would not fit: {missing[0]}")
             return
         remedy = remedy_of(what_fits(recipe, vocabulary_size, hardware))
@@ -195,25 +201,6 @@ def require_fits(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> No
         f"this run would not fit: it needs {needed / _GIB:,.1f} GiB, but {hardware.name} has "
         f"{hardware.available_bytes / _GIB:,.1f} GiB free. {remedy}"
     )
-
-
-def _missing_on_host(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> Iterator[str]:
-    needed = host_bytes(recipe, vocabulary_size, hardware)
-    if needed > hardware.host_available_bytes * _MARGIN:
-        yield (
-            f"what it offloads needs {needed / _GIB:,.1f} GiB of host memory, but "
-            f"{hardware.host_available_bytes / _GIB:,.1f} GiB are free; offload less, or use more machines"
-        )
-
-
-def host_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
-    """What the ranks of one machine with accelerators need together of its own memory, for what they offload."""
-    if hardware.device == "cpu":
-        return 0
-    micro_batch_size = max(recipe.micro_batch_size_at(stage.first_step) for stage in _stages(recipe))
-    ranks = ranks_that_differ(recipe)
-    most = max(host_bytes_of_rank(recipe, vocabulary_size, micro_batch_size, rank) for rank in ranks)
-    return most * min(hardware.devices, recipe.layout.world_size)
 
 
 def _least_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> int:
@@ -235,7 +222,8 @@ def needed_bytes(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> in
     """What all ranks that share one memory need of it together, at the highest moment of the run."""
     moments = [_memory(recipe, vocabulary_size, stage.first_step, hardware) for stage in _stages(recipe)]
     highest = max(moment.total + beside_bytes(moment, hardware) for moment in moments)
-    return highest * hardware.ranks_here(recipe.layout.world_size)
+    copied = copied_bytes(recipe, vocabulary_size, hardware) if hardware.device == "cpu" else 0
+    return highest * hardware.ranks_here(recipe.layout.world_size) + copied
 
 
 def beside_bytes(memory: MemoryBytes, hardware: Hardware) -> int:
@@ -247,7 +235,10 @@ def what_fits(recipe: Recipe, vocabulary_size: int, machine: Hardware, beyond: f
     """The cheapest changes with which `recipe` fits, where runs need `beyond` times what is predicted."""
 
     def needed(changed: Recipe) -> float:
-        if host_bytes(changed, vocabulary_size, machine) > machine.host_available_bytes:
+        on_host = offloaded_bytes(changed, vocabulary_size, machine) + copied_bytes(
+            changed, vocabulary_size, machine
+        )
+        if machine.device != "cpu" and on_host > machine.host_available_bytes:
             return math.inf
         return beyond * needed_bytes(changed, vocabulary_size, machine)
 
