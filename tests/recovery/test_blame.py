@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from stoker.recovery.blame import GroupView, RankView, arrived, find_culprits
+from stoker.recovery.blame import GroupView, RankView, arrived, find_culprits, wait_for_network
 
 WAITING = ("all_reduce (torch/distributed/distributed_c10d.py:3033)", "World.sum (stoker/parallel/world.py:117)")
 COMPUTING = ("Feed._next (stoker/data/feeding/feed.py:88)",)
@@ -88,3 +88,20 @@ def test_every_culprit_of_every_pair_is_named() -> None:
         for culprit in culprits:
             views[culprit] = RankView("S", 8, {"0": group(everyone, 6, 6)}, COMPUTING)
         assert find_culprits(views).ranks == culprits
+
+
+def test_ranks_that_are_all_inside_collectives_wait_for_the_network_and_for_no_rank() -> None:
+    both = (0, 1)
+    inside = waiting(("0", group(both, 7, 6)))
+    assert wait_for_network([inside, inside])
+    assert wait_for_network([inside, waiting(("0", group(both, 8, 7)))]), (
+        "what the one still waits for has come here"
+    )
+    outside = RankView("S", 9, {"0": group(both, 6, 6)}, COMPUTING)
+    assert not wait_for_network([inside, outside]), "one has not entered"
+    lagging = RankView("S", 9, {"0": group(both, 7, 6)}, COMPUTING)
+    assert not wait_for_network([inside, lagging]), "its stack says that it has left"
+    assert not wait_for_network([inside, RankView("S", 9, None, WAITING)]), "of one nothing is known"
+    assert not wait_for_network([inside, RankView("T", 9, {"0": group(both, 7, 6)}, WAITING)]), "one is stopped"
+    crossed = [waiting(("0", group(both, 7, 6)), ("1", group(both, 2, 2))), waiting(("1", group(both, 3, 2)))]
+    assert not wait_for_network(crossed), "each waits for the other, which no network mends"

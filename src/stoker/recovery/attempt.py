@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 
 from stoker.errors import Terminated
+from stoker.recovery.blame import wait_for_network
 from stoker.recovery.crew import Crew, Sight
 from stoker.recovery.failure import Failure, first_failure, hang, killed_rank, lost_node
 from stoker.recovery.faults import Fault
@@ -23,6 +24,9 @@ _SAVING_SECONDS = 10.0
 """The same while the ranks were asked to stop: all save before any ends."""
 _SUSPECT_SECONDS = 0.5
 """How long a silence is looked at, several times, before it counts: a process that runs is not hanging."""
+
+_NETWORK_PATIENCE = 4.0
+"""How many times as long as in any other case ranks may be silent of which none is at fault."""
 
 Tell = Callable[[Message], None]
 
@@ -58,6 +62,8 @@ class Attempt:
         self._tell = tell
         self._heard = False
         self._suspected_since: float | None = None
+        self._patient_until = float("-inf")
+        self._slow_since_step: int | None = None
         self._stopping = False
         self._before_silence: Callable[[], None] = lambda: None
 
@@ -143,6 +149,17 @@ class Attempt:
             self._heard = True
         self._tell(message)
 
+    def _wait_for_network(self, silent: float) -> None:
+        """No rank is at fault: look again when it has taken as long once more."""
+        self._patient_until = time.monotonic() + self._silence.shortest_limit
+        if self._slow_since_step == self.last_step:
+            return
+        self._slow_since_step = self.last_step
+        row = {"step": self.last_step, "event": "network_slow", "attempt": self.job.attempt, "time": time.time()}
+        self._tell({"kind": "event", "row": {**row, "detail": {"silent_seconds": silent}}})
+        said = f"all ranks have been inside collectives for {silent:.1f} s: the network is slow, or holds them up"
+        self._tell({"kind": "say", "line": f"step {self.last_step + 1:,}: {said}"})
+
     def _pass_on_stop(self, crews: list[Crew]) -> None:
         if not self._heard and self.last_step == self.first_step:
             raise Terminated("asked to stop while the ranks were starting")
@@ -159,7 +176,7 @@ class Attempt:
         states = [sights[rank].state for rank in sorted(sights)]
         hanging = self._silence.hanging(now + _SUSPECT_SECONDS, states)
         # What ranks do on a node that says nothing nobody knows, and others only wait for them: it is lost soon.
-        if not hanging or any(crew.is_quiet for crew in crews):
+        if not hanging or now < self._patient_until or any(crew.is_quiet for crew in crews):
             self._suspected_since = None
             return None
         self._suspected_since = self._suspected_since or now
@@ -169,4 +186,7 @@ class Attempt:
         self._before_silence()
         views = {rank: view for crew in crews for rank, view in crew.views().items()}
         silent = max(self._silence.silent_for(rank, now) for rank in hanging)
+        if silent < _NETWORK_PATIENCE * self._silence.shortest_limit and wait_for_network(list(views.values())):
+            self._wait_for_network(silent)
+            return None
         return hang(views, silent, self._silence.shortest_limit, noticed)

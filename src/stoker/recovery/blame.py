@@ -89,6 +89,19 @@ def find_culprits(views: Sequence[RankView]) -> Blame:
     return Blame((), "nothing tells the ranks apart; the network between them may be at fault")
 
 
+def wait_for_network(views: Sequence[RankView]) -> bool:
+    """Whether every rank is inside a collective, and those that others wait for are inside one that all of its
+    members have entered: then what is slow lies between them, and no rank is at fault."""
+    inside = [
+        view.state not in "TZX"
+        and view.waits
+        and view.groups is not None
+        and any(group.entered > group.left for group in view.groups.values())
+        for view in views
+    ]
+    return all(inside) and any(not _waits_for(number, views) for number in range(len(views)))
+
+
 def arrived(views: Sequence[RankView], culprit: int) -> tuple[str, list[int], list[int]] | None:
     """The collective in which others wait for `culprit`: its name, who has entered it and who has not."""
     for view in views:

@@ -29,7 +29,7 @@ from stoker.training.launching import TrainingOutcome, helping, open_run, outcom
 from stoker.training.rank import Job
 from stoker.training.signals import StopRequest, listening
 
-_DURING_ATTEMPTS = ("node_joined", "node_lost", "shrunk", "grown")
+_DURING_ATTEMPTS = ("node_joined", "node_lost", "shrunk", "grown", "network_slow")
 """Events that end no attempt; all others of a supervisor do."""
 _DEATHS = 3
 """How often the supervisor may die without a step between before the command gives up."""
