@@ -90,7 +90,7 @@ def _extremes(draw: st.DrawFn) -> RunDescription:
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(_extremes())
 def test_the_formula_makes_sense_of_everything_that_may_be_described(run: RunDescription) -> None:
     found = goodput_of(process_of(run))
@@ -100,7 +100,7 @@ def test_the_formula_makes_sense_of_everything_that_may_be_described(run: RunDes
     assert math.isfinite(found.interruptions_per_day)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(_extremes())
 def test_a_simulation_draws_no_more_than_it_is_allowed_and_accounts_for_all_its_time(run: RunDescription) -> None:
     found = simulate(process_of(run), 3, 0, wall_seconds=(run.wall_days or 1) * 86400)
