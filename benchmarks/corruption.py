@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/corruption.py --layout dp_replicate
 
 Two ranks over gloo, one thread each, in turns: a plain step, one that is checked by the other rank, the comparison
-of replicas, and the measuring of an update. By processor time, which other work on the machine enters little. A
+of replicas, and what every step does for it. By processor time, which other work on the machine enters little. A
 step has one micro-batch, the worst case: of more, still only the first is computed again.
 """
 
@@ -25,6 +25,7 @@ import torch.distributed as dist
 
 from stoker.data.feeding import MicroBatch
 from stoker.parallel import join_world
+from stoker.parallel.alone import leaves
 from stoker.recipe import Recipe, Recovery
 from stoker.training.clock import PhaseClock
 from stoker.training.optimizer import build_optimizer
@@ -103,9 +104,15 @@ def measure(rank: int, store: str, layout: str, rounds: int, results: Any) -> No
             norm._compare()
             norm.take()
 
+        def glance() -> None:
+            opinion.glance.begin()
+            for vector in vectors:
+                opinion.glance._add(id(vector), [vector])
+
         step(True)
+        vectors = [leaf.detach() for leaf in leaves(model) if leaf.ndim == 1]
         seconds = [
-            [timed(lambda: step(False)), timed(lambda: step(True)), timed(compare), timed(measure_update)]
+            [timed(lambda: step(False)), timed(lambda: step(True)), *map(timed, (compare, measure_update, glance))]
             for _ in range(rounds)
         ]
         weights = sum(one.tensor.numel() for one in model.held)
@@ -136,11 +143,12 @@ def main() -> None:
     rows = [row for seconds, _ in found for row in seconds]
     plain = statistics.median(row[0] for row in rows)
     check = statistics.median(row[1] - row[0] for row in rows) / plain
-    compare, update = (statistics.median(row[place] for row in rows) / plain for place in (2, 3))
+    compare, update, glance = (statistics.median(row[place] for row in rows) / plain for place in (2, 3, 4))
     every = Recovery()
     print(f"{date.today()}, {given.layout}={RANKS}, {found[0][1] / 1e6:.1f}M weights a rank, step {plain:.2f} s")
-    print(f"spot check {check:.3f} of a step, comparison {compare:.4f}, update norm {update:.5f}")
-    idle = check / every.spot_check_every + compare / every.compare_every + update
+    print(f"spot check {check:.3f} of a step, comparison {compare:.4f}")
+    print(f"every step: update norm {update:.3%}, vectors' gradients {glance:.3%}")
+    idle = check / every.spot_check_every + compare / every.compare_every + update + glance
     print(f"with the defaults ({every.spot_check_every}, {every.compare_every}, every step): {idle:.3%} of a step")
 
 

@@ -241,6 +241,21 @@ def test_a_rank_that_goes_on_computing_wrong_numbers_ends_the_run(corpus: Corpus
     assert len(_events(tmp_path, "silent_corruption")) == 2
 
 
+def test_a_gradient_that_was_wrong_once_is_put_down_to_its_rank(corpus: Corpus, tmp_path: Path) -> None:
+    """Losses are right, and the gradient norm stands out; the second time nothing is wrong."""
+    changes: dict[str, Any] = {"recovery__window": 8, "recovery__spot_check_every": 0, "training__steps": 14}
+    layout = Layout(dp_shard=2)
+    runs = [
+        (_recipe(layout, **changes), tmp_path / "right", None),
+        (_recipe(layout, **changes), tmp_path / "once", Wrong(1, (13,), True, factor=1e4, times=1)),
+    ]
+    for right, once in _trained(corpus, runs):
+        _assert_same(once, right)
+    (replayed,) = _events(tmp_path / "once", "replayed")
+    assert (replayed["step"], replayed["detail"]["verdict"], replayed["detail"]["ranks"]) == (13, "transient", [1])
+    assert replayed["detail"]["losses"][0] == replayed["detail"]["losses"][1]
+
+
 def test_a_step_that_stands_out_is_computed_by_another_rank_too(corpus: Corpus, tmp_path: Path) -> None:
     """Documents that are at fault are cleared by the other rank; a rank that is, is named and gone back from."""
     layout = Layout(dp_replicate=3)

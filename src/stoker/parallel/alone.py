@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -138,6 +139,49 @@ class Witness:
         if self._passes is None or number < self._passes:
             found = checksum_of(tensor) * (2 * number + 1)
             self._sums[place] = self._sums[place] + found if place in self._sums else found
+
+
+class Glance:
+    """Keeps this rank's own gradients of vectors, such as the gains of norms, summed over a step's micro-batches.
+
+    Cheap enough for every step. Each is computed from what flows back through its layer: an error on the way shows.
+    """
+
+    def __init__(self, model: ParallelModel) -> None:
+        self._model = model
+        self._nodes: dict[int, tuple[Any, Any]] = {}
+        """By parameter: its node, which lives as long as it is held, and the hook of it."""
+        self._searches = 0
+        self._sums: dict[int, Tensor] = {}
+
+    def begin(self) -> None:
+        """Before a step."""
+        self._sums = {}
+        if self._searches == 2:
+            return
+        self._searches += 1  # FSDP's are there once it has gathered them, in the first step
+        for leaf in leaves(self._model):
+            if leaf.ndim == 1 and id(leaf) not in self._nodes:
+                node = get_gradient_edge(leaf).node
+                self._nodes[id(leaf)] = node, node.register_prehook(partial(self._add, id(leaf)))
+
+    def take(self) -> dict[int, Tensor]:
+        """What was kept since `begin`, by parameter."""
+        found, self._sums = self._sums, {}
+        return found
+
+    def _add(self, leaf: int, gradients: Sequence[Tensor | None]) -> None:
+        if gradients[0] is not None:
+            gradient = gradients[0].detach()
+            self._sums[leaf] = self._sums[leaf] + gradient if leaf in self._sums else gradient.clone()
+
+
+def differ(some: dict[int, Tensor], others: dict[int, Tensor]) -> bool:
+    """Whether two glances at the same computation saw other numbers. NaN is like NaN."""
+    return not all(
+        torch.allclose(some[leaf], others[leaf], rtol=0, atol=0, equal_nan=True)
+        for leaf in some.keys() & others.keys()
+    )
 
 
 @torch.no_grad()

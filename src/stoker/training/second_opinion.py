@@ -19,7 +19,7 @@ import torch
 from stoker.checkpoint.agreement import from_everyone
 from stoker.data.feeding import Feed
 from stoker.layout import Layout
-from stoker.parallel.alone import Seen, Witness, apart, forget
+from stoker.parallel.alone import Glance, Seen, Witness, apart, forget
 from stoker.training.precision import autocast
 from stoker.training.step import TrainingStep, inputs_of
 
@@ -128,6 +128,7 @@ class SecondOpinion:
         alike = len(set(from_everyone(_processor(self._world.device)))) == 1
         self.possible = self._copies > 1 and alike and not self._recipe.training.memory.release_gradients
         """Whether there is another rank that computes the same bits."""
+        self.glance = Glance(step.model)
         self.passed = 0
         """The last step in which all agreed."""
         self.named: set[int] = set()

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from stoker.checkpoint import Outcome, Saver, go_back_to, steps_saved
 from stoker.data.feeding import Feed, MicroBatch
 from stoker.errors import NonFinite, StokerError, Terminated
+from stoker.parallel.alone import differ
 from stoker.recipe import Recipe
 from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
@@ -127,11 +128,12 @@ class Trainer:
         if guard.alarm is None or not guard.on_trial:
             return first
         guard.on_trial = False
-        why = str(guard.alarm)
+        why, seen = str(guard.alarm), self.opinion.glance.take()
         guard.vigilance.load_state(before)
         with self.opinion.asked(step, None):
             again = self._once(step, batches)
-        wrong = self.step.model.world.where(again.own_sums != first.own_sums)
+        changed = again.own_sums != first.own_sums or differ(seen, self.opinion.glance.take())
+        wrong = self.step.model.world.where(changed)
         agrees = bits_of((first.loss, first.gradient_norm)) == bits_of((again.loss, again.gradient_norm))
         found: dict[str, Any] = {"verdict": "clear" if agrees else "transient"}
         if guard.doubted:
@@ -144,6 +146,7 @@ class Trainer:
 
     def _once(self, step: int, batches: list[MicroBatch]) -> StepResult:
         with_modules = self._due(step, self.recipe.telemetry.module_norms_every)
+        self.opinion.glance.begin()
         try:
             failed = self.saver.non_finite is not None
             return self.step(
