@@ -48,7 +48,8 @@ def drill(
         ),
     ] = None,
     nodes: Annotated[
-        int, typer.Option(min=1, help="Run each drill over so many nodes, all of them on this machine.")
+        int,
+        typer.Option(min=1, help="Run each drill over so many nodes on this machine, with a network between them."),
     ] = 1,
     list_kinds: Annotated[bool, typer.Option("--list", help="List the kinds of faults, and stop.")] = False,
     json: AsJson = False,
@@ -118,7 +119,16 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
         )
         for one in found
     ]
-    headers = ("fault", "outcome", "noticed", "trains again", "steps lost", "samples lost / repeated", "useful", "weights")
+    headers = (
+        "fault",
+        "outcome",
+        "noticed",
+        "trains again",
+        "steps lost",
+        "samples lost / repeated",
+        "useful",
+        "weights",
+    )
     lost = [one for one in found if not one.survived]
     verdict = (
         f"{counted(len(found), 'drills')}: all ended in the same place"
