@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Spacing = Literal["random", "regular", "uniform"]
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
-_POINTS, _RESTS = 2048, 32
+_POINTS, _RESTS = 1024, 16
 _MOST_STEPS = 4096
 _MOST_DRAWN = 200
 """Failures within one pause that are drawn one by one; of more only their number is worked out."""
