@@ -6,13 +6,13 @@ there are two instead, and with `recovery.copy_gradients_every` two of the gradi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
 from stoker.planning.machine import Hardware
 from stoker.planning.memory import host_bytes_of_rank, optimizer_bytes
-from stoker.planning.parts import parts_of_rank, ranks_that_differ
+from stoker.planning.parts import Part, parts_of_rank, ranks_that_differ
 from stoker.recipe import Recipe
 
 _GIB = 2**30
@@ -99,25 +99,27 @@ def parts_of(needed: HostMemory) -> str:
 
 def _copies(recipe: Recipe, vocabulary_size: int) -> tuple[int, int, int]:
     """Of one rank, in bytes: the copy that is saved from, those that are kept, those of gradients."""
-    states = [state_bytes_of_rank(recipe, vocabulary_size, rank) for rank in ranks_that_differ(recipe)]
-    recovery = recipe.recovery
+    held = [parts_of_rank(recipe, vocabulary_size, rank) for rank in ranks_that_differ(recipe)]
+    state, recovery = max(_state_bytes(recipe, parts) for parts in held), recipe.recovery
     if not recovery.copy_every:
-        return max(states), 0, 0
+        return state, 0, 0
     gradients = 0
     if recovery.copy_gradients_every:
-        held = [_held(recipe, vocabulary_size, rank) for rank in ranks_that_differ(recipe)]
-        gradients = _KEPT * max(held) * _width(recipe)
-    return 0, _KEPT * max(states), gradients
+        gradients = _KEPT * max(map(_held, held)) * _width(recipe)
+    return 0, _KEPT * state, gradients
 
 
 def state_bytes_of_rank(recipe: Recipe, vocabulary_size: int, rank: int) -> int:
     """What `rank` holds of weights and optimizer state: what it copies for a save."""
-    parts = parts_of_rank(recipe, vocabulary_size, rank)
-    return _held(recipe, vocabulary_size, rank) * _width(recipe) + optimizer_bytes(recipe, parts)
+    return _state_bytes(recipe, parts_of_rank(recipe, vocabulary_size, rank))
 
 
-def _held(recipe: Recipe, vocabulary_size: int, rank: int) -> int:
-    return sum(part.held_elements for part in parts_of_rank(recipe, vocabulary_size, rank))
+def _state_bytes(recipe: Recipe, parts: Sequence[Part]) -> int:
+    return _held(parts) * _width(recipe) + optimizer_bytes(recipe, parts)
+
+
+def _held(parts: Sequence[Part]) -> int:
+    return sum(part.held_elements for part in parts)
 
 
 def _width(recipe: Recipe) -> int:

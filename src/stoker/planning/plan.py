@@ -235,11 +235,11 @@ def what_fits(recipe: Recipe, vocabulary_size: int, machine: Hardware, beyond: f
     """The cheapest changes with which `recipe` fits, where runs need `beyond` times what is predicted."""
 
     def needed(changed: Recipe) -> float:
-        on_host = offloaded_bytes(changed, vocabulary_size, machine) + copied_bytes(
-            changed, vocabulary_size, machine
-        )
-        if machine.device != "cpu" and on_host > machine.host_available_bytes:
-            return math.inf
+        if machine.device != "cpu":  # a processor's memory is the host's, and all is counted there
+            on_host = offloaded_bytes(changed, vocabulary_size, machine)
+            on_host += copied_bytes(changed, vocabulary_size, machine)
+            if on_host > machine.host_available_bytes:
+                return math.inf
         return beyond * needed_bytes(changed, vocabulary_size, machine)
 
     return remedies(
