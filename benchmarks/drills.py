@@ -30,7 +30,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.end_to_end.small_job import command, environment, write_job  # noqa: E402
+from tests.end_to_end.small_job import command, write_job  # noqa: E402
+from tests.preloaded import environment  # noqa: E402
 
 from stoker.record import SUPERVISOR, Record  # noqa: E402
 

@@ -14,7 +14,8 @@ import pytest
 
 from stoker.checkpoint import latest
 from stoker.record import Record
-from tests.end_to_end.small_job import command, environment, stoker, write_job
+from tests.end_to_end.small_job import command, stoker, write_job
+from tests.preloaded import environment
 
 pytestmark = pytest.mark.slow
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import numpy as np
 import yaml
 
 from stoker.counter_random import draw_u64, key_of
+from tests.preloaded import server
 
 # fmt: off
 _WORDS = [
@@ -114,14 +114,9 @@ def write_job(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def environment() -> dict[str, str]:
-    """The environment of a command under test."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-
-
 def stoker(*arguments: str | Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    """Run the real command line and wait for it."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=timeout, env=environment())
+    """Run the real command line and wait for it, in a process that need not import it first."""
+    return server().run([str(one) for one in arguments], timeout)
 
 
 def command(*arguments: str | Path) -> Sequence[str]:

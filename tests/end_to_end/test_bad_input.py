@@ -21,7 +21,8 @@ import zstandard
 
 from stoker.data.ledger import Ledger
 from stoker.record import Record
-from tests.end_to_end.small_job import command, environment, recipe, stoker, write_job
+from tests.end_to_end.small_job import command, recipe, stoker, write_job
+from tests.preloaded import environment
 
 pytestmark = pytest.mark.slow
 

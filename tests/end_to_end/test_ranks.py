@@ -17,7 +17,8 @@ import torch
 from stoker.checkpoint import latest, read_weights
 from stoker.record import Record, samples_seen
 from stoker.run_directory import RunDirectory
-from tests.end_to_end.small_job import command, environment, stoker, write_job
+from tests.end_to_end.small_job import command, stoker, write_job
+from tests.preloaded import environment
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,8 @@ import pytest
 
 from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.run_directory import RunDirectory
-from tests.end_to_end.small_job import command, environment, stoker, write_job
+from tests.end_to_end.small_job import command, stoker, write_job
+from tests.preloaded import environment
 from tests.verification.this_commit import commit_number, drawn
 
 pytestmark = pytest.mark.slow

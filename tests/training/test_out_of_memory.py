@@ -13,7 +13,8 @@ import torch
 
 from stoker.errors import OutOfMemory
 from stoker.training.out_of_memory import as_seen, oom_kills, ran_out
-from tests.end_to_end.small_job import environment, stoker, write_job
+from tests.end_to_end.small_job import stoker, write_job
+from tests.preloaded import environment
 from tests.verification.this_commit import drawn
 
 _TRAIN_WITH_LITTLE_MORE = """

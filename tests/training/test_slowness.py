@@ -49,6 +49,19 @@ def test_a_rank_is_slow_when_it_takes_half_as_long_again_as_the_median(
     assert slow_ranks(seconds) == slow
 
 
+def test_a_rank_is_named_only_when_it_is_slow_in_comparison_after_comparison() -> None:
+    """On a machine that others use as well some rank is slow at any moment."""
+    slowness = Slowness()
+    assert slowness.compared([1.0, 2.0]) == []
+    assert slowness.looking
+    assert slowness.compared([2.0, 1.0]) == []
+    assert not slowness.looking
+    assert [slowness.compared([1.0, one, 1.0, 2.0]) for one in (2.0, 1.0, 2.0)] == [[], [], [3]]
+    assert not slowness.looking
+    assert slowness.compared([1.0, 1.2]) == []
+    assert not slowness.looking
+
+
 def test_a_rank_is_timed_with_what_holds_it_up() -> None:
 
     device = torch.device("cpu")

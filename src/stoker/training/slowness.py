@@ -23,6 +23,9 @@ _DROP = 1.3
 """The recent median over the usual one, from which on steps count as slower."""
 _SLOW = 1.5
 """A rank's time over the median of all, from which on it counts as slow."""
+_LOOKS = 3
+"""In so many comparisons, after one step each, a rank must be slow to be called so: on a machine that others use as
+well some rank is slow at any moment."""
 _TIMES, _WIDTH = 12, 384
 
 
@@ -33,6 +36,8 @@ class Slowness:
     usual: deque[float] = field(default_factory=lambda: deque(maxlen=_USUAL_STEPS))
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     _steps: int = 0
+    _looks: int = 0
+    _suspects: set[int] = field(default_factory=set)
 
     def note(self, seconds: float) -> bool:
         """Take in how long a step took; whether this rank wants all ranks to be timed."""
@@ -53,6 +58,22 @@ class Slowness:
     def usual_step(self) -> float:
         """Seconds that a step takes; 0 before the first."""
         return statistics.median(self.recent) if self.recent else 0.0
+
+    @property
+    def looking(self) -> bool:
+        """Whether ranks that were slow are to be compared again after the next step; the same on all ranks."""
+        return self._looks > 0
+
+    def compared(self, seconds: list[float]) -> list[int]:
+        """Take in how long each rank takes alone; the ranks that were slow in all comparisons, after the last."""
+        slow = set(slow_ranks(seconds))
+        self._suspects = self._suspects & slow if self._looks else slow
+        self._looks += 1
+        if self._suspects and self._looks < _LOOKS:
+            return []
+        self._looks = 0
+        self.begin_anew()
+        return sorted(self._suspects)
 
     def begin_anew(self) -> None:
         """What has been looked into is the usual from now on, so that it is not looked into at every step."""

@@ -26,7 +26,7 @@ from stoker.training.rows import routing_rows, step_row
 from stoker.training.schedule import learning_rate_factor
 from stoker.training.second_opinion import SecondOpinion, Verdict
 from stoker.training.signals import StopRequest
-from stoker.training.slowness import Slowness, slow_ranks, time_ranks
+from stoker.training.slowness import Slowness, time_ranks
 from stoker.training.step import StepResult, TrainingStep, bits_of
 from stoker.training.update_norm import UpdateNorm
 
@@ -81,7 +81,7 @@ class Trainer:
             last = step == self.recipe.training.steps
             if last or self._due(step, self.recipe.evaluation.every):
                 self._evaluate(step)
-            if result.slower:
+            if result.slower or self.slowness.looking:
                 self._find_slow_ranks(step)
             ends = last or result.stop_requested
             durable = ends or self._due(step, self.recipe.checkpoint.every)
@@ -253,14 +253,13 @@ class Trainer:
         return False
 
     def _find_slow_ranks(self, step: int) -> None:
-        """Some rank says that steps take longer: time each rank alone, and name those that are slow."""
-        world = self.step.model.world
-        ratio = self.slowness.ratio
-        self.slowness.begin_anew()
+        """Some rank says that steps take longer: time each rank alone; name those that are slow time and again."""
+        world, ratio = self.step.model.world, self.slowness.ratio
         if world.layout.world_size == 1:
+            self.slowness.begin_anew()
             return
         seconds = time_ranks(world, self.clock)
-        if slow := slow_ranks(seconds):
+        if slow := self.slowness.compared(seconds):
             self.record.append("event", self._event("slow_rank", step, ranks=slow, seconds=seconds, ratio=ratio))
             self.report({"kind": "slow_rank", "step": step, "ranks": slow, "seconds": seconds})
 
