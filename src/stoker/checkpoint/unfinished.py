@@ -4,7 +4,7 @@
     FOLDER/unfinished-1.safetensors  unfinished-1.json
 
 They lie beside the copies of the state (`stoker.checkpoint.snapshots`) and are as safe from a kill: the older one
-is overwritten, and a note tells a complete one. They are the rank's own: of no use to another, or in another layout.
+is overwritten, and a note tells a complete one. They are of use to this rank alone, and in this layout.
 """
 
 from __future__ import annotations
