@@ -3,13 +3,15 @@
     .venv/bin/python benchmarks/drills.py --kills 300 --freezes 100
     .venv/bin/python benchmarks/drills.py --kills 0 --freezes 0 --clean-steps 10000
     .venv/bin/python benchmarks/drills.py --kills 0 --freezes 0 --starts 7
+    .venv/bin/python benchmarks/drills.py --kills 0 --freezes 0 --often 100
 
 Prints, for each layout: how many faults came, whether every run ended in the same place, how soon faults were
 noticed and training went on, whether the right rank was named. Exits with 1 when a run ended elsewhere.
 
 `--clean-steps` trains so many steps without any fault, on one rank and on two, with evaluations and checkpoints,
 and counts the alarms. `--starts` times starts of the command and restarts after a kill, by turns, and prints their
-ratio.
+ratio. `--often` trains so many steps with a kill drawn for every fifth, with copies of state and gradients in
+memory, and prints which share of the forward passes the undisturbed run needs as well.
 """
 
 from __future__ import annotations
@@ -62,11 +64,13 @@ def main() -> None:
     parser.add_argument("--layouts", type=int, default=len(LAYOUTS), help="how many of them")
     parser.add_argument("--clean-steps", type=int, default=0, help="steps without a fault, on one rank and on two")
     parser.add_argument("--starts", type=int, default=0, help="how often a start and a restart are timed")
+    parser.add_argument("--often", type=int, default=0, help="steps with a kill for every fifth")
     chosen = parser.parse_args()
     alarms = _clean(chosen.clean_steps) if chosen.clean_steps else 0
     if chosen.starts:
         _starts(chosen.starts)
-    sys.exit(1 if alarms or not _drills(chosen) else 0)
+    same = _often(chosen) if chosen.often else True
+    sys.exit(1 if alarms or not same or not _drills(chosen) else 0)
 
 
 def _drills(chosen: argparse.Namespace) -> bool:
@@ -91,6 +95,29 @@ def _drills(chosen: argparse.Namespace) -> bool:
     return survived
 
 
+def _often(chosen: argparse.Namespace) -> bool:
+    """Whether runs with a kill about every five steps end in the same place."""
+    print("| layout | steps | kills that came | steps a failure | useful forward passes | same end |")
+    print("|---|---|---|---|---|---|")
+    steps, same = chosen.often, True
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = write_job(
+            Path(folder),
+            training__steps=steps,
+            training__global_batch_size=16,
+            training__micro_batch_size=1,
+            recovery__copy_gradients_every=1,
+        )
+        often = argparse.Namespace(**{**vars(chosen), "copy_every": 1, "per_run": steps // 5})
+        for layout in LAYOUTS[:2]:
+            for one in _drill(recipe, layout, ("kill",), steps // 5, often):
+                same &= one["survived"]
+                useful = "unknown" if one["useful"] is None else f"{one['useful']:.1%}"
+                row = [layout, steps, one["came"], f"{steps / max(one['came'], 1):.1f}", useful, one["weights"]]
+                print(f"| {' | '.join(map(str, row))} |", flush=True)
+    return same
+
+
 def _drill(
     recipe: Path, layout: str, kinds: tuple[str, ...], count: int, chosen: argparse.Namespace
 ) -> list[dict[str, Any]]:
@@ -101,7 +128,7 @@ def _drill(
             recipe,
             *overrides,
             f"recovery.copy_every={chosen.copy_every}",
-            "recovery.same_failure=20",
+            "recovery.same_failure=50",
             "--json",
             f"--draw={count}",
             f"--per-run={chosen.per_run}",
