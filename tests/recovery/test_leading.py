@@ -26,7 +26,7 @@ from tests.end_to_end.small_job import recipe as small
 class Nodes:
     """A leader of node `a`, and others that do nothing but join and go."""
 
-    def __init__(self, folder: Path, ranks: int, begun: bool, wait: float) -> None:
+    def __init__(self, folder: Path, lock: int, ranks: int, begun: bool, wait: float) -> None:
         recovery = {"ranks_per_node": 1, "node_wait_seconds": wait}
         recipe = Recipe.model_validate(
             small(layout={"dp_replicate": ranks}, recovery=recovery, training__global_batch_size=12)
@@ -34,7 +34,7 @@ class Nodes:
         self.run, self.stop, self.told = RunDirectory(folder), StopRequest(), list[Message]()
         self.job = Job(recipe, folder, folder, 1)
         lead = Lead(Place("a", ranks, "job", "127.0.0.1"), 1, "f" * 32, begun)
-        self.leader = Leading(self.job, lead, self.stop, self.told.append)
+        self.leader = Leading(self.job, lead, lock, self.stop, self.told.append)
         self.links: dict[str, Link] = {}
 
     def join(self, node: str, ranks: int = 1) -> None:
@@ -62,11 +62,12 @@ class Nodes:
 
 @contextmanager
 def nodes(folder: Path, ranks: int = 2, begun: bool = False, wait: float = 0.0) -> Iterator[Nodes]:
-    found = Nodes(folder, ranks, begun, wait)
-    yield found
-    for link in found.links.values():
-        link.close()
-    found.leader.close({"kind": "finished"})
+    with RunDirectory(folder).held("train") as lock:
+        found = Nodes(folder, lock, ranks, begun, wait)
+        yield found
+        for link in found.links.values():
+            link.close()
+        found.leader.close({"kind": "finished"})
 
 
 def test_the_others_keep_their_ranks_when_a_spare_takes_a_place(tmp_path: Path) -> None:
