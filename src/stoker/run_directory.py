@@ -87,6 +87,23 @@ class RunDirectory:
         return self.path / "lock"
 
     @property
+    def is_held(self) -> bool:
+        """Whether a process holds the folder now: the run is under way."""
+        try:
+            descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return False
+
+    @property
     def holds_run(self) -> bool:
         """Whether this folder holds a run: a recipe, and something that only a run writes."""
         written = (self.plan, self.origin, self.environment, self.record, self.checkpoints)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.report import wording
+from stoker import wording
 from stoker.report.charts import Sampling, heat_map
 
 

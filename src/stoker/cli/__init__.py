@@ -11,6 +11,7 @@ from collections.abc import Callable
 from stoker.cli.application import application, main
 from stoker.cli.bench import verbs as bench_verbs
 from stoker.cli.data import verbs as data_verbs
+from stoker.cli.diagnose import diagnose
 from stoker.cli.drill import drill
 from stoker.cli.job import prepare, run, train
 from stoker.cli.plan import verbs as plan_verbs
@@ -32,6 +33,7 @@ _VERBS: dict[str, Callable[..., None]] = {
     "train": train,
     "eval": evaluate,
     "report": report,
+    "diagnose": diagnose,
     "export": export,
     "simulate": simulate,
 }

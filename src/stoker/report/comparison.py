@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from stoker.report import wording
+from stoker import wording
 from stoker.report.charts import Payload, Sampling, line, line_chart
 from stoker.report.curves import places_of, seconds_of_training
 from stoker.report.held_out import places_at, with_overall

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stoker.report.run_facts import RunFacts
-from stoker.report.wording import words
+from stoker.wording import words
 
 _GROUP_OF_STAGE = {
     "fault": "faults",

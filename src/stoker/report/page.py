@@ -13,11 +13,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from stoker import __version__
+from stoker import __version__, wording
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
 from stoker.plural import counted
-from stoker.report import wording
 from stoker.report.charts import Payload
 from stoker.report.comparison import add_comparison_charts, comparison_rows, recipe_differences
 from stoker.report.corpus_facts import GROUPS, funnels, source_texts

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stoker.report import wording
+from stoker import wording
 from stoker.report.curves import seconds_of_training
 from stoker.report.run_facts import RunFacts
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -184,7 +182,7 @@ class RunFacts:
         last = next((str(e["event"]) for e in reversed(self.events) if e.get("event") in _ENDINGS), None)
         if last == "finished":
             return "finished"
-        if _held(self.run.lock_file):
+        if self.run.is_held:
             return "running"
         if last in ("non_finite", "terminated"):
             return last
@@ -192,23 +190,6 @@ class RunFacts:
 
 
 _ENDINGS = ("started", "resumed", "finished", "terminated", "non_finite")
-
-
-def _held(lock_file: Path) -> bool:
-    """Whether a process holds the run's folder now."""
-    try:
-        descriptor = os.open(lock_file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _json_object(path: Path, notes: list[str]) -> dict[str, Any]:

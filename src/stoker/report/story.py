@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from stoker import wording
 from stoker.recipe import Model
 from stoker.recipe.size import parameter_count
-from stoker.report import wording
 from stoker.report.curves import seconds_per_step
 from stoker.report.held_out import Score, overall_score
 from stoker.report.plan_facts import peak_memory_bytes, tokens_per_second

@@ -1,0 +1,182 @@
+"""The whole of `stoker diagnose`: reads a run's record, asks every detector, and puts their findings together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from stoker.diagnosis.finding import Finding
+from stoker.diagnosis.gradient_growth import find_gradient_growth
+from stoker.diagnosis.incidents import together
+from stoker.diagnosis.loss_drop import find_loss_drops
+from stoker.diagnosis.loss_scale import find_loss_scale_collapse, find_skipped_steps
+from stoker.diagnosis.loss_spike import find_spikes, without_spikes
+from stoker.diagnosis.memory_growth import find_memory_growth
+from stoker.diagnosis.non_finite import find_non_finite
+from stoker.diagnosis.overfitting import find_overfitting
+from stoker.diagnosis.plateau import find_plateau
+from stoker.diagnosis.recent_past import Curve, as_numbers, as_steps, window_of
+from stoker.diagnosis.router_collapse import find_router_collapse
+from stoker.diagnosis.run_rows import MEMORY, RunRows, curve_of
+from stoker.diagnosis.slow_rank import find_slow_ranks
+from stoker.diagnosis.slow_rise import find_slow_rise
+from stoker.diagnosis.source_drift import find_source_drift
+from stoker.diagnosis.stall import find_stalls
+from stoker.diagnosis.throughput import find_throughput_drops
+from stoker.diagnosis.told import told
+from stoker.record import Gap, Record, names_of
+from stoker.run_directory import RunDirectory
+
+_ABOUT_DOCUMENTS = ("spike", "divergence", "nan", "step_rise", "step_drop", "source_drift", "gradient_growth")
+_ROWS_OF_DOCUMENTS = 8
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What stands out in a run's record, the most important first."""
+
+    run: str
+    rows: int
+    first_step: int | None
+    last_step: int | None
+    under_way: bool
+    findings: tuple[Finding, ...]
+    times: dict[int, float]
+    """Unix times of the findings' first and last steps, where they were recorded."""
+    missing: tuple[str, ...]
+    """What rows usually hold and no row of this run does."""
+    gaps: tuple[Gap, ...]
+    """What should be in the record and is not."""
+
+    @property
+    def alarm_stands(self) -> bool:
+        """Whether something needs a person."""
+        return any(finding.severity == "alarm" for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "run": self.run,
+            "rows": self.rows,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "under_way": self.under_way,
+            "findings": [finding.model_dump(mode="json") for finding in self.findings],
+            "missing": list(self.missing),
+            "gaps": [{"kind": gap.kind, "rank": gap.rank, "detail": gap.detail} for gap in self.gaps],
+        }
+
+
+def diagnose(run: RunDirectory, since: int | None = None) -> Diagnosis:
+    """What stands out in the run's record; with `since` only what was still seen at that step or later.
+
+    Raises `BadInput` when the folder is not a run.
+    """
+    run.require_run()
+    record = Record(run.record)
+    under_way = run.is_held
+    rows = RunRows.load(record, now=time.time() if under_way else None)
+    findings = [one for one in find_all(rows) if since is None or one.last_step is None or one.last_step >= since]
+    steps = rows.steps
+    return Diagnosis(
+        run=str(run.path),
+        rows=rows.table.height,
+        first_step=int(steps[0]) if steps.size else None,
+        last_step=int(steps[-1]) if steps.size else None,
+        under_way=under_way,
+        findings=tuple(findings),
+        times=_times(rows, findings),
+        missing=tuple(rows.missing()),
+        gaps=tuple(record.gaps()),
+    )
+
+
+def find_all(rows: RunRows) -> list[Finding]:
+    """Every detector's findings, those of one incident together, with their documents, the most important first."""
+    steps = rows.steps
+    last = int(steps[-1]) if steps.size else None
+    found = [*told(rows.events, last)]
+    for detect in (_of_loss, _of_figures, _of_time, _of_ranks, _of_routing, _of_evaluations):
+        found += detect(rows)
+    near = max(8, window_of(steps.size) // 4) * rows.spacing
+    merged = [_with_documents(rows, finding) for finding in together(found, near)]
+    return sorted(merged, key=lambda finding: finding.rank_of_importance)
+
+
+def _of_loss(rows: RunRows) -> Iterator[Finding]:
+    loss, rate = rows.curve("loss"), rows.curve("learning_rate")
+    yield from find_spikes(loss)
+    calm = without_spikes(loss)
+    yield from find_slow_rise(calm)
+    yield from find_loss_drops(calm, rate)
+    yield from find_plateau(calm, rate)
+    names = names_of(rows.table, "loss_by_source")
+    by_source = {name: rows.numbers(f"loss_by_source.{name}") for name in names}
+    yield from find_source_drift(Curve(rows.steps, rows.numbers("loss")), by_source)
+
+
+def _of_figures(rows: RunRows) -> Iterator[Finding]:
+    for column, measure in (("loss", "loss"), ("gradient_norm", "gradient norm")):
+        yield from find_non_finite(rows.curve(column), measure)
+    yield from find_gradient_growth(rows.curve("gradient_norm"))
+    yield from find_loss_scale_collapse(rows.curve("loss_scale"))
+    yield from find_skipped_steps(rows.curve("skipped"))
+
+
+def _of_time(rows: RunRows) -> Iterator[Finding]:
+    if not rows.table.height:
+        return
+    yield from find_throughput_drops(rows.step_seconds(), rows.phases(), rows.step_tokens(), rows.numbers("ranks"))
+    times = Curve(rows.steps, rows.numbers("time"))
+    yield from find_stalls(times, rows.aside(), rows.numbers("attempt"), rows.now)
+
+
+def _of_ranks(rows: RunRows) -> Iterator[Finding]:
+    yield from find_slow_ranks(rows.work_by_rank())
+    for column, measure in MEMORY.items():
+        for rank, memory in rows.memory_by_rank(column).items():
+            yield from find_memory_growth(memory, rank, measure)
+
+
+def _of_routing(rows: RunRows) -> Iterator[Finding]:
+    if "module" not in rows.routing.columns or not rows.routing.height:
+        return
+    for (module,), own in rows.routing.drop_nulls("step").group_by("module", maintain_order=True):
+        table = own.unique("step", keep="last", maintain_order=True).sort("step")
+        largest = Curve(as_steps(table["step"].to_numpy()), as_numbers(table, "largest_load"))
+        yield from find_router_collapse(largest, as_numbers(table, "smallest_load"), str(module))
+
+
+def _of_evaluations(rows: RunRows) -> Iterator[Finding]:
+    if not {"step", "source", "loss"} <= set(rows.evaluations.columns) or not rows.evaluations.height:
+        return
+    training = rows.curve("loss")
+    for (source,), own in rows.evaluations.drop_nulls("step").group_by("source", maintain_order=True):
+        yield from find_overfitting(curve_of(own.sort("step"), "loss"), training, str(source))
+
+
+def _with_documents(rows: RunRows, finding: Finding) -> Finding:
+    """The samples of the first rows of a finding that documents may have to do with."""
+    if finding.kind not in _ABOUT_DOCUMENTS or finding.documents or finding.first_step is None:
+        return finding
+    begin = int(np.searchsorted(rows.steps, finding.first_step))
+    last = finding.first_step if finding.last_step is None else finding.last_step
+    end = min(int(np.searchsorted(rows.steps, last, side="right")), begin + _ROWS_OF_DOCUMENTS)
+    first, after = rows.numbers("first_sample")[begin:end], rows.numbers("last_sample")[begin:end]
+    known = np.isfinite(first) & np.isfinite(after)
+    if not known.any():
+        return finding
+    return finding.model_copy(update={"documents": ((int(first[known].min()), int(after[known].max()) - 1),)})
+
+
+def _times(rows: RunRows, findings: list[Finding]) -> dict[int, float]:
+    wanted = {step for one in findings for step in (one.first_step, one.last_step) if step is not None}
+    if "time" not in rows.table.columns or not wanted:
+        return {}
+    known = rows.table.select("step", "time").filter(pl.col("step").is_in(list(wanted))).drop_nulls()
+    return dict(zip(known["step"].to_list(), known["time"].to_list(), strict=True))

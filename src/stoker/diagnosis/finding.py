@@ -1,0 +1,94 @@
+"""What a finding is: what stands out in a run's record, since when, how sure, with which evidence, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Severity = Literal["note", "warning", "alarm"]
+Kind = Literal[
+    "spike",
+    "divergence",
+    "plateau",
+    "step_drop",
+    "step_rise",
+    "nan",
+    "loss_scale_collapse",
+    "gradient_growth",
+    "throughput_drop",
+    "stall",
+    "hang",
+    "slow_rank",
+    "memory_growth",
+    "router_collapse",
+    "source_drift",
+    "overfitting",
+    "silent_corruption",
+    "save_failed",
+    "failure",
+    "record_incomplete",
+]
+WEIGHT: Mapping[Severity, int] = {"alarm": 2, "warning": 1, "note": 0}
+
+
+class Evidence(BaseModel):
+    """One figure that was observed where another was expected."""
+
+    model_config = ConfigDict(frozen=True)
+
+    measure: str
+    """What was measured, in words: `loss`, `gradient norm`, `seconds of the forward pass`."""
+    expected: float | str | None
+    """From the run's own recent past, unless the measure says otherwise."""
+    observed: float | str | None
+    """A figure that is not finite is spelled out: `NaN`, `Inf`."""
+    step: int | None
+
+
+class Remedy(BaseModel):
+    """What to do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    action: str
+    """One of `REMEDIES` in `remedies.py`."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class Finding(BaseModel):
+    """One incident of a run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Kind
+    cause: str = "unknown"
+    severity: Severity
+    first_step: int | None
+    """None when it happened before any step."""
+    last_step: int | None
+    """The last step it was seen at: the record's last one while it lasts."""
+    ranks: tuple[int, ...] = ()
+    sources: tuple[str, ...] = ()
+    documents: tuple[tuple[int, int], ...] = ()
+    """Ranges of sample numbers, both ends included, that `stoker data show` prints the documents of."""
+    confidence: float = Field(ge=0, le=1)
+    evidence: tuple[Evidence, ...]
+    """The first to be seen comes first."""
+    remedy: Remedy
+
+    @property
+    def rank_of_importance(self) -> tuple[int, float, int]:
+        """Sorts findings, the most important first: severity, then how sure, then the earlier."""
+        return -WEIGHT[self.severity], -round(self.confidence, 2), self.first_step or 0
+
+
+def confidence_of(observed: float, limit: float) -> float:
+    """How sure a detector is of what exceeds its limit: one half at the limit, 0.9 at about twice it, never 1.
+
+    `observed` and `limit` are deviations in the same unit. The form is a convention, not a probability.
+    """
+    if limit <= 0 or observed <= 0:
+        return 0.5
+    return float(min(0.99, max(0.5, 1 - 0.5 * (limit / observed) ** 2.3)))

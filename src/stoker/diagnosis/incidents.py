@@ -1,0 +1,95 @@
+"""Findings that tell of the same incident become one, whose evidence begins with what was seen first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stoker.diagnosis.finding import WEIGHT, Evidence, Finding, Kind
+
+FAMILIES: tuple[tuple[Kind, ...], ...] = (
+    (
+        "silent_corruption",
+        "loss_scale_collapse",
+        "nan",
+        "divergence",
+        "spike",
+        "step_rise",
+        "source_drift",
+        "gradient_growth",
+    ),
+    ("hang", "failure", "stall"),
+    ("slow_rank", "throughput_drop"),
+)
+"""Kinds that one cause can show itself as. Of several the foremost names the incident."""
+_MOST_EVIDENCE = 8
+
+
+def together(findings: Iterable[Finding], near: int) -> list[Finding]:
+    """Merge findings of a family whose steps overlap or are at most `near` steps apart. Other kinds stay as
+    they are."""
+    merged: list[Finding] = []
+    rest = list(findings)
+    for family in FAMILIES:
+        own = sorted((one for one in rest if one.kind in family), key=_begin)
+        rest = [one for one in rest if one.kind not in family]
+        groups: list[list[Finding]] = []
+        for one in own:
+            group = next((group for group in groups if any(_same(other, one, near) for other in group)), None)
+            if group is None:
+                groups.append([one])
+            else:
+                group.append(one)
+        merged += [_merged(group, family) for group in groups]
+    return merged + rest
+
+
+def _begin(one: Finding) -> int:
+    return one.first_step if one.first_step is not None else -1
+
+
+def _end(one: Finding, near: int) -> int:
+    end = one.last_step if one.last_step is not None else _begin(one)
+    # Gradients may stay large for long; what happens much later is another incident.
+    return min(end, _begin(one) + 2 * near) if one.kind in ("gradient_growth", "throughput_drop") else end
+
+
+def _same(earlier: Finding, later: Finding, near: int) -> bool:
+    """Whether `later`, which does not begin before `earlier`, is of the same incident."""
+    if earlier.ranks and later.ranks and not set(earlier.ranks) & set(later.ranks):
+        return False
+    both_told = earlier.kind in ("failure", "hang") and later.kind in ("failure", "hang")
+    return not both_told and _begin(later) <= _end(earlier, near) + near
+
+
+def _merged(group: Sequence[Finding], family: Sequence[Kind]) -> Finding:
+    if len(group) == 1:
+        return group[0]
+    foremost = min(group, key=lambda one: (family.index(one.kind), -WEIGHT[one.severity], _begin(one)))
+    severest = max(group, key=lambda one: WEIGHT[one.severity])
+    ends = [one.last_step for one in group if one.last_step is not None]
+    begins = [one.first_step for one in group if one.first_step is not None]
+    return foremost.model_copy(
+        update={
+            "cause": next((one.cause for one in group if one.cause != "unknown"), "unknown"),
+            "severity": severest.severity,
+            "first_step": min(begins, default=None),
+            "last_step": max(ends, default=None),
+            "ranks": tuple(sorted({rank for one in group for rank in one.ranks})),
+            "sources": tuple(dict.fromkeys(name for one in group for name in one.sources)),
+            "documents": tuple(sorted({part for one in group for part in one.documents})),
+            "confidence": max(one.confidence for one in group),
+            "evidence": _in_order(part for one in group for part in one.evidence),
+            "remedy": foremost.remedy
+            if WEIGHT[foremost.severity] == WEIGHT[severest.severity]
+            else severest.remedy,
+        }
+    )
+
+
+def _in_order(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """By step, the first and the last ones where they are many."""
+    parts = sorted(dict.fromkeys(evidence), key=lambda part: -1 if part.step is None else part.step)
+    if len(parts) <= _MOST_EVIDENCE:
+        return tuple(parts)
+    half = _MOST_EVIDENCE // 2
+    return (*parts[:half], *parts[-half:])

@@ -1,0 +1,63 @@
+"""Mixture-of-experts blocks in which a few experts get the tokens of all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stoker.diagnosis.finding import Evidence, Finding, confidence_of
+from stoker.diagnosis.recent_past import Curve, Numbers, rolling_median, window_of
+from stoker.diagnosis.remedies import remedy
+from stoker.diagnosis.slow_rise import stretches
+
+_LEAST_LARGEST = 2.5
+_MOST_SMALLEST = 0.1
+_TIMES_PAST = 1.5
+_FEWEST_ROWS = 5
+_EARLY_SHARE = 0.05
+
+
+def find_router_collapse(largest: Curve, smallest: Numbers, module: str) -> list[Finding]:
+    """Stretches in which the busiest expert of a block gets 2.5 times the mean load or more and the idlest
+    under 0.1.
+
+    Loads are medians of a window of rows. It has to be 1.5 times the lowest such median of the run's past too,
+    unless it was so from the beginning; the first twentieth of the rows, before routers have settled, does not
+    count. An alarm while it lasts.
+    """
+    rows = largest.values.size
+    if rows < 2 * _FEWEST_ROWS:
+        return []
+    window = min(window_of(rows), _FEWEST_ROWS)
+    high, low = rolling_median(largest.values, window), rolling_median(smallest, window)
+    begin = int(_EARLY_SHARE * rows)
+    best = np.fmin.accumulate(high)
+    uneven = (high > _LEAST_LARGEST) & (low < _MOST_SMALLEST) & (np.arange(rows) >= begin)
+    worse = uneven & ((high > _TIMES_PAST * best) | (best > _LEAST_LARGEST))
+    found = []
+    for first, last in stretches(np.asarray(worse)):
+        if last - first + 1 < _FEWEST_ROWS:
+            continue
+        onset, lasts = max(first - window // 2, 0), last == rows - 1
+        peak = first + int(np.argmax(high[first : last + 1]))
+        step, at = int(largest.steps[onset]), int(largest.steps[peak])
+        of = f"expert of {module}, over the mean"
+        found.append(
+            Finding(
+                kind="router_collapse",
+                severity="alarm" if lasts else "warning",
+                first_step=step,
+                last_step=int(largest.steps[last]),
+                confidence=confidence_of(float(high[peak]), _LEAST_LARGEST),
+                evidence=(
+                    Evidence(
+                        measure=f"load of the busiest {of}",
+                        expected=float(best[first]),
+                        observed=float(high[peak]),
+                        step=at,
+                    ),
+                    Evidence(measure=f"load of the idlest {of}", expected=None, observed=float(low[peak]), step=at),
+                ),
+                remedy=remedy("balance_experts", step=step),
+            )
+        )
+    return found

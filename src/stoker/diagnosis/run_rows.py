@@ -1,0 +1,134 @@
+"""A run's record as the arrays that detectors take. What is not there is named, never fatal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from stoker.diagnosis.recent_past import Curve, Numbers, as_numbers, as_steps
+from stoker.record import SUPERVISOR, Record, names_of
+from stoker.record.segments import rank_folder
+
+_COLUMNS = (
+    "attempt", "time", "loss", "loss_by_source", "gradient_norm", "learning_rate", "tokens", "tokens_seen",
+    "first_sample", "last_sample", "skipped", "loss_scale", "seconds", "memory_peak_bytes", "memory_reserved_bytes",
+    "ranks",
+)  # fmt: skip
+_RANK_COLUMNS = ("seconds", "memory_peak_bytes", "memory_reserved_bytes")
+_EXPECTED = ("time", "loss", "gradient_norm", "learning_rate", "tokens", "seconds", "memory_peak_bytes")
+WORK = ("data", "forward", "backward", "optimizer")
+ASIDE = ("evaluation", "checkpoint")
+"""Phases that are done now and then, and are not of a step."""
+MEMORY = {"memory_peak_bytes": "peak memory in bytes", "memory_reserved_bytes": "reserved memory in bytes"}
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """The final history of a run, with what its ranks and its supervisor wrote."""
+
+    table: pl.DataFrame
+    """Step rows of rank 0, ascending."""
+    by_rank: dict[int, pl.DataFrame] = field(default_factory=dict)
+    """Step rows of the other ranks."""
+    routing: pl.DataFrame = field(default_factory=pl.DataFrame)
+    evaluations: pl.DataFrame = field(default_factory=pl.DataFrame)
+    events: Sequence[dict[str, Any]] = ()
+    now: float | None = None
+    """Unix time, for a run that is under way."""
+
+    @classmethod
+    def load(cls, record: Record, now: float | None = None) -> RunRows:
+        """Read the columns that detectors take."""
+        events = record.events()
+        if rank_folder(record.folder, SUPERVISOR).is_dir():
+            events = sorted([*events, *record.events(SUPERVISOR)], key=lambda event: event.get("time") or 0.0)
+        return cls(
+            table=_ordered(record.steps(_COLUMNS)),
+            by_rank={rank: _ordered(record.steps(_RANK_COLUMNS, rank=rank)) for rank in record.ranks if rank != 0},
+            routing=record.rows("routing", ["step", "module", "largest_load", "smallest_load"]),
+            evaluations=record.evaluations(),
+            events=events,
+            now=now,
+        )
+
+    def numbers(self, column: str) -> Numbers:
+        """A column over all rows; NaN where it has no value."""
+        return as_numbers(self.table, column)
+
+    def curve(self, column: str) -> Curve:
+        """A column at the rows that have a value, NaN and Inf among them."""
+        return curve_of(self.table, column)
+
+    @property
+    def steps(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Every row's step."""
+        return as_steps(self.table["step"].to_numpy()) if self.table.height else as_steps([])
+
+    @property
+    def spacing(self) -> int:
+        """Steps from one row to the next, as a rule."""
+        return max(1, int(np.median(np.diff(self.steps)))) if self.table.height > 1 else 1
+
+    def phases(self) -> dict[str, Numbers]:
+        """Seconds of each phase of a step by name."""
+        names = [name for name in names_of(self.table, "seconds") if name not in ("total", *ASIDE)]
+        return {name: self.numbers(f"seconds.{name}") for name in names}
+
+    def aside(self) -> Numbers:
+        """Seconds of evaluation and saving."""
+        return sum((np.nan_to_num(self.numbers(f"seconds.{name}")) for name in ASIDE), np.zeros(self.table.height))
+
+    def step_seconds(self) -> Curve:
+        """Seconds of each step without evaluation and saving; from the rows' times where no row has them."""
+        total = self.numbers("seconds.total")
+        if np.isfinite(total).any():
+            return Curve(self.steps, total - self.aside())
+        gaps = np.full(self.table.height, np.nan)
+        gaps[1:] = np.diff(self.numbers("time")) / np.maximum(np.diff(self.steps), 1)
+        return Curve(self.steps, gaps)
+
+    def step_tokens(self) -> Numbers:
+        """Tokens of a step at each row; NaN where neither they nor the tokens seen were recorded."""
+        tokens = self.numbers("tokens")
+        if self.table.height < 2 or np.isfinite(tokens).any():
+            return tokens
+        each = np.diff(self.numbers("tokens_seen")) / np.maximum(np.diff(self.steps), 1)
+        return np.concatenate([each[:1], each])
+
+    def work_by_rank(self) -> dict[int, Curve]:
+        """Seconds of each rank's own work."""
+        return {rank: _work(table) for rank, table in {0: self.table, **self.by_rank}.items() if table.height}
+
+    def memory_by_rank(self, column: str) -> dict[int, Curve]:
+        """Memory of each rank."""
+        return {rank: curve_of(table, column) for rank, table in {0: self.table, **self.by_rank}.items()}
+
+    def missing(self) -> list[str]:
+        """What rows usually have and no row of this run has."""
+        present = {column.partition(".")[0] for column in self.table.columns if self.table[column].count()}
+        return [name for name in _EXPECTED if name not in present] if self.table.height else ["steps"]
+
+
+def curve_of(table: pl.DataFrame, column: str) -> Curve:
+    """A column of a table with `step`, at the rows that have a value."""
+    if column not in table.columns or not table.height:
+        return Curve(as_steps([]), np.zeros(0))
+    known = table.select("step", pl.col(column).cast(pl.Float64)).drop_nulls()
+    return Curve(as_steps(known["step"].to_numpy()), known[column].to_numpy().astype(np.float64))
+
+
+def _ordered(table: pl.DataFrame) -> pl.DataFrame:
+    """Ascending, each step once: a record that was put together from pieces may not be."""
+    if table.height > 1 and not table["step"].is_sorted():
+        table = table.unique("step", keep="last", maintain_order=True).sort("step")
+    return table
+
+
+def _work(table: pl.DataFrame) -> Curve:
+    steps = as_steps(table["step"].to_numpy())
+    parts = [as_numbers(table, f"seconds.{name}") for name in WORK if f"seconds.{name}" in table.columns]
+    return Curve(steps, np.sum(parts, axis=0) if parts else np.full(steps.size, np.nan))

@@ -1,0 +1,91 @@
+"""A diagnosis in words, for a person at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker.diagnosis.diagnose import Diagnosis
+from stoker.diagnosis.finding import Evidence, Finding
+from stoker.diagnosis.remedies import in_words
+from stoker.plural import counted
+from stoker.wording import NOTHING, exact, figure, moment, percent, words
+
+_GAPS_SHOWN = 12
+_INDENT = " " * 9
+
+
+def in_text(diagnosis: Diagnosis) -> str:
+    """Findings, the most important first, and what the record lacks."""
+    lines = [_headline(diagnosis), ""]
+    for finding in diagnosis.findings:
+        lines += [*_finding(finding, diagnosis), ""]
+    if not diagnosis.findings:
+        lines += ["Nothing stands out.", ""]
+    if diagnosis.missing:
+        lines.append(f"Not recorded, so not looked at: {', '.join(map(words, diagnosis.missing))}.")
+    if diagnosis.gaps:
+        lines.append("Missing from the record:")
+        lines += [f"  {gap.detail}" for gap in diagnosis.gaps[:_GAPS_SHOWN]]
+        if len(diagnosis.gaps) > _GAPS_SHOWN:
+            lines.append(f"  and {len(diagnosis.gaps) - _GAPS_SHOWN} more (--json lists all)")
+    return "\n".join(lines).rstrip()
+
+
+def _headline(diagnosis: Diagnosis) -> str:
+    if not diagnosis.rows:
+        return f"{diagnosis.run}: no step has been recorded"
+    span = f"steps {exact(diagnosis.first_step)} to {exact(diagnosis.last_step)}"
+    state = ", still being written" if diagnosis.under_way else ""
+    return f"{diagnosis.run}: {counted(diagnosis.rows, 'rows')}, {span}{state}"
+
+
+def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
+    cause = "" if finding.cause == "unknown" else f", cause: {words(finding.cause)}"
+    yield (
+        f"{finding.severity.upper():<9}{words(finding.kind)}, {_when(finding, diagnosis)}{cause} "
+        f"({percent(finding.confidence)} sure)"
+    )
+    where = _where(finding)
+    if where:
+        yield _INDENT + where
+    for evidence in finding.evidence:
+        yield _INDENT + _evidence(evidence)
+    yield f"{_INDENT}→ {in_words(finding.remedy)}"
+
+
+def _when(finding: Finding, diagnosis: Diagnosis) -> str:
+    first, last = finding.first_step, finding.last_step
+    if first is None:
+        return "before the first step"
+    steps = f"step {exact(first)}" if last in (first, None) else f"steps {exact(first)} to {exact(last)}"
+    begun = diagnosis.times.get(first)
+    ended = None if last is None or last == first else diagnosis.times.get(last)
+    if begun is None:
+        return steps
+    return f"{steps}, {moment(begun)}" + (f" to {moment(ended)}" if ended is not None else "") + " UTC"
+
+
+def _where(finding: Finding) -> str:
+    parts = []
+    if finding.ranks:
+        parts.append(f"{counted(len(finding.ranks), 'ranks').split()[1]} {', '.join(map(str, finding.ranks))}")
+    if finding.sources:
+        parts.append(f"{counted(len(finding.sources), 'sources').split()[1]} {', '.join(finding.sources)}")
+    if finding.documents:
+        ranges = ", ".join(f"{exact(first)}–{exact(last)}" for first, last in finding.documents)
+        parts.append(f"samples {ranges}")
+    return "; ".join(parts)
+
+
+def _evidence(evidence: Evidence) -> str:
+    at = "" if evidence.step is None else f" at step {exact(evidence.step)}"
+    expected, observed = _spelled(evidence.expected), _spelled(evidence.observed)
+    if evidence.expected is None:
+        return f"{evidence.measure}: {observed}{at}"
+    return f"{evidence.measure}: {observed} where {expected} was expected{at}"
+
+
+def _spelled(value: float | str | None) -> str:
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, str) else figure(value)

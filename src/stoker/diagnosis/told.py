@@ -1,0 +1,267 @@
+"""What the run's own guard and supervisor have recorded about incidents, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from stoker.diagnosis.finding import Evidence, Finding, Kind, Severity
+from stoker.diagnosis.recent_past import spelled
+from stoker.diagnosis.remedies import remedy
+
+Event = dict[str, Any]
+_SURE = 0.99
+_SHOWN = 6
+
+
+def told(events: Iterable[Event], last_step: int | None) -> list[Finding]:
+    """One finding for each event that tells of an incident; those that repeat (same kind, ranks, cause) are one.
+
+    `last_step` is the last of the run's final history: what was followed by steps no longer stands in the way.
+    """
+    found: dict[tuple[Any, ...], list[Finding]] = {}
+    for event in events:
+        tell = _TELLERS.get(str(event.get("event")))
+        if tell is not None:
+            finding = tell(event, _went_on(event, last_step))
+            key: tuple[Any, ...] = (finding.kind, finding.ranks, finding.cause)
+            if finding.kind in _ONCE_EACH:
+                key = (*key, finding.first_step)
+            found.setdefault(key, []).append(finding)
+    return [_together(same) for same in found.values()]
+
+
+def _went_on(event: Event, last_step: int | None) -> bool:
+    step = event.get("step")
+    return last_step is not None and (not isinstance(step, int) or last_step > step)
+
+
+def _together(same: Sequence[Finding]) -> Finding:
+    """Several of one kind as one, which says how many they were."""
+    if len(same) == 1:
+        return same[0]
+    last = max(same, key=lambda one: ("note", "warning", "alarm").index(one.severity))
+    steps = [step for one in same for step in (one.first_step, one.last_step) if step is not None]
+    evidence = [part for one in same for part in one.evidence]
+    times = Evidence(measure="times", expected=0.0, observed=float(len(same)), step=None)
+    return last.model_copy(
+        update={
+            "first_step": min(steps, default=None),
+            "last_step": max(steps, default=None),
+            "evidence": (times, *evidence[-_SHOWN:]),
+            "documents": tuple(dict.fromkeys(part for one in same for part in one.documents))[-_SHOWN:],
+        }
+    )
+
+
+def _detail(event: Event) -> dict[str, Any]:
+    detail = event.get("detail")
+    return detail if isinstance(detail, dict) else {}
+
+
+def _step(event: Event) -> int | None:
+    step = event.get("step")
+    return step if isinstance(step, int) else None
+
+
+def _ranks(detail: dict[str, Any]) -> tuple[int, ...]:
+    ranks = detail.get("ranks")
+    return tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list) else ()
+
+
+def _words(detail: dict[str, Any], *keys: str) -> str | None:
+    return next((str(detail[key]) for key in keys if detail.get(key)), None)
+
+
+def _number(value: Any) -> float | str | None:
+    return spelled(float(value)) if isinstance(value, int | float) else value if isinstance(value, str) else None
+
+
+def _guarded(event: Event, went_on: bool) -> Finding:
+    """A step that the guard held back or let pass."""
+    detail, name = _detail(event), str(event["event"])
+    kind: Kind = "nan" if name == "non_finite" else "divergence" if name == "divergence" else "spike"
+    first = detail.get("first_step")
+    step = first if isinstance(first, int) else _step(event)
+    samples = detail.get("samples")
+    pair = isinstance(samples, list) and len(samples) == 2 and all(isinstance(one, int) for one in samples)
+    severity: Severity = "note" if kind == "spike" and went_on else "warning" if went_on else "alarm"
+    observed = _number(detail.get("observed"))
+    return Finding(
+        kind=kind,
+        severity=severity,
+        first_step=step,
+        last_step=_step(event),
+        documents=((samples[0], samples[1] - 1),) if pair and samples else (),
+        confidence=_SURE,
+        evidence=(
+            Evidence(
+                measure=str(detail.get("measure") or "loss or gradient norm, as the guard saw it"),
+                expected=_number(detail.get("expected")),
+                observed=observed if observed is not None else _words(detail, "reason"),
+                step=_step(event),
+            ),
+        ),
+        remedy=remedy("skip_samples", step=step),
+    )
+
+
+def _slow_rank(event: Event, went_on: bool) -> Finding:
+    """Ranks that were slow when each was timed alone."""
+    detail = _detail(event)
+    ranks, seconds = _ranks(detail), detail.get("seconds")
+    times = [float(one) for one in seconds] if isinstance(seconds, list) else []
+    slow = [times[rank] for rank in ranks if rank < len(times)]
+    rest = sorted(own for rank, own in enumerate(times) if rank not in ranks)
+    return Finding(
+        kind="slow_rank",
+        severity="warning",
+        first_step=_step(event),
+        last_step=_step(event),
+        ranks=ranks,
+        confidence=_SURE,
+        evidence=(
+            Evidence(
+                measure="seconds of the same matrix products, each rank alone",
+                expected=rest[len(rest) // 2] if rest else None,
+                observed=max(slow, default=None),
+                step=_step(event),
+            ),
+        ),
+        remedy=remedy("check_machine", ranks=list(ranks)),
+    )
+
+
+def _corruption(event: Event, went_on: bool) -> Finding:
+    """Ranks that computed something else from the same bits, or hold other bits."""
+    detail = _detail(event)
+    verdict, ranks = _words(detail, "verdict"), _ranks(detail)
+    passing = went_on and verdict not in ("persistent", "undecided")
+    return Finding(
+        kind="silent_corruption",
+        cause="silent_corruption",
+        severity="warning" if passing else "alarm",
+        first_step=_step(event),
+        last_step=_step(event),
+        ranks=ranks,
+        confidence=_SURE,
+        evidence=(
+            Evidence(
+                measure="bits of ranks that should agree",
+                expected="the same",
+                observed=verdict or "different",
+                step=_step(event),
+            ),
+        ),
+        remedy=remedy("check_machine", ranks=list(ranks)),
+    )
+
+
+def _failure(event: Event, went_on: bool) -> Finding:
+    """An attempt that ended short."""
+    detail = _detail(event)
+    what = _words(detail, "kind") or "error"
+    gave_up = event.get("event") == "gave_up" or detail.get("retried") is False
+    severity: Severity = "alarm" if gave_up and not went_on else "note" if went_on else "warning"
+    return Finding(
+        kind="hang" if what == "hang" else "failure",
+        cause=what,
+        severity=severity,
+        first_step=_step(event),
+        last_step=_step(event),
+        ranks=_ranks(detail),
+        confidence=_SURE,
+        evidence=(
+            Evidence(
+                measure="ranks",
+                expected="at work",
+                observed=_words(detail, "reason", "message") or what,
+                step=_step(event),
+            ),
+        ),
+        remedy=remedy("read_failure"),
+    )
+
+
+def _save_failed(event: Event, went_on: bool) -> Finding:
+    """A checkpoint that could not be written."""
+    return Finding(
+        kind="save_failed",
+        cause="storage",
+        severity="warning",
+        first_step=_step(event),
+        last_step=_step(event),
+        confidence=_SURE,
+        evidence=(
+            Evidence(
+                measure="checkpoint", expected="saved", observed=_words(_detail(event), "reason"), step=_step(event)
+            ),
+        ),
+        remedy=remedy("check_storage"),
+    )
+
+
+def _record_incomplete(event: Event, went_on: bool) -> Finding:
+    """Rows that could not be written."""
+    detail = _detail(event)
+    lost = detail.get("rows")
+    return Finding(
+        kind="record_incomplete",
+        cause="storage",
+        severity="warning" if lost else "note",
+        first_step=_step(event),
+        last_step=_step(event),
+        confidence=_SURE,
+        evidence=(
+            Evidence(
+                measure="rows of the record",
+                expected="written",
+                observed=f"{lost} lost" if lost else _words(detail, "reason"),
+                step=_step(event),
+            ),
+        ),
+        remedy=remedy("check_storage"),
+    )
+
+
+def _replayed(event: Event, went_on: bool) -> Finding:
+    """A step that was computed a second time."""
+    detail = _detail(event)
+    if not detail.get("agrees") and detail.get("agrees") is not None:
+        return _corruption(event, went_on)
+    losses = detail.get("losses")
+    return Finding(
+        kind="spike",
+        severity="note",
+        first_step=_step(event),
+        last_step=_step(event),
+        confidence=_SURE,
+        evidence=(
+            Evidence(
+                measure="loss, when the step was computed again from the same bits",
+                expected=_number(losses[0]) if isinstance(losses, list) and losses else None,
+                observed=_number(losses[-1]) if isinstance(losses, list) and losses else None,
+                step=_step(event),
+            ),
+        ),
+        remedy=remedy("look_at_samples", step=_step(event)),
+    )
+
+
+_ONCE_EACH = ("spike", "divergence", "nan", "silent_corruption")
+"""They have a step and documents of their own."""
+_TELLERS: dict[str, Callable[[Event, bool], Finding]] = {
+    "non_finite": _guarded,
+    "spike": _guarded,
+    "divergence": _guarded,
+    "slow_rank": _slow_rank,
+    "silent_corruption": _corruption,
+    "replicas_differ": _corruption,
+    "replayed": _replayed,
+    "save_failed": _save_failed,
+    "failure": _failure,
+    "gave_up": _failure,
+    "supervisor_died": _failure,
+    "record_rows_lost": _record_incomplete,
+    "record_write_failed": _record_incomplete,
+}
