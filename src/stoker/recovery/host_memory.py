@@ -4,26 +4,31 @@
         run                the run's folder
         <node>/rank-00003/ that rank's copies: see `stoker.checkpoint.snapshots`
 
-What a command that was killed leaves there the next one goes on from. What belongs to no run any more is removed.
+What a command leaves there because it was killed, or could not save it, the next one goes on from. What belongs to
+no run any more is removed.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from stoker.checkpoint import Place, read_complete
+from stoker.checkpoint.manifest import step_folders, step_of
 from stoker.durable_files import explained_disk_errors, write_text
 from stoker.run_directory import RunDirectory
 
 _PREFIX = "stoker-"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 _OWNER = "run"
+_log = logging.getLogger(__name__)
 
 
 def memory_root() -> Path:
@@ -33,41 +38,95 @@ def memory_root() -> Path:
 
 
 def identity_of(run: RunDirectory) -> str:
-    """What tells this run from any other that ever was in its folder. The caller holds the folder."""
+    """What tells this run from any other that ever was in its folder. The caller holds the folder.
+
+    A run's folder that was copied gets another one, while the first still has copies in this node's memory: each
+    would take the other's for its own.
+    """
     try:
         found = run.identity.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         found = ""
-    if not _IDENTITY.fullmatch(found):
+    if not _IDENTITY.fullmatch(found) or _is_anothers(found, run):
         found = uuid.uuid4().hex
         write_text(run.identity, found + "\n")
     return found
 
 
+def _is_anothers(identity: str, run: RunDirectory) -> bool:
+    """Whether the copies under `identity` are those of a run in another folder, which is still there."""
+    try:
+        owner = RunDirectory(_owner_of(memory_root() / f"{_PREFIX}{identity}"))
+        same = owner.path.samefile(run.path)
+        return not same and owner.identity.read_text(encoding="ascii").strip() == identity
+    except OSError:
+        return False
+
+
+def _owner_of(folder: Path) -> Path:
+    return Path((folder / _OWNER).read_text(encoding="utf-8"))
+
+
 @contextmanager
-def copies_of(run: RunDirectory, node: str, wanted: bool, identity: str | None = None) -> Iterator[Path | None]:
+def copies_of(
+    run: RunDirectory, checkpoints: Place, node: str, wanted: bool, identity: str | None = None
+) -> Iterator[Path | None]:
     """The folder for this node's copies of the run's state; None when none are `wanted`.
 
     `identity` is the run's; None: the caller holds the run's folder, and looks for itself. Removed when the block
-    ends in any way but the end of the process: what it held is saved by then, or useless.
+    ends, unless it holds a later step than `checkpoints` do: a run that gives up, cannot save or is not even begun
+    loses no more than one that is killed.
     """
     root = memory_root()
-    remove_strays(root)
     folder = root / f"{_PREFIX}{identity or identity_of(run)}"
+    if folder.is_dir():  # a run whose folder was moved keeps its copies
+        with suppress(OSError):  # when memory is full there is room again once strays are gone
+            _write_owner(folder, run)
+    remove_strays(root)
     if not wanted:
-        shutil.rmtree(folder / node, ignore_errors=True)
+        _remove_node(folder, node)
         yield None
         return
     own = folder / node
     with explained_disk_errors(own):
         own.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (folder / _OWNER).write_text(str(run.path.resolve()), encoding="utf-8")
+        _write_owner(folder, run)
     try:
         yield own
     finally:
-        shutil.rmtree(own, ignore_errors=True)
-        if not any(path.is_dir() for path in folder.iterdir()):
-            shutil.rmtree(folder, ignore_errors=True)
+        step = _newest(own)
+        if step is not None and step > _newest_saved(checkpoints):
+            _log.warning("step %d is in memory only (%s): the same command goes on from there", step, own)
+        else:
+            _remove_node(folder, node)
+
+
+def _newest(own: Path) -> int | None:
+    """The last step that any complete copy on this node is of."""
+    folders = {file.parent for file in own.rglob("slot-*.json")}
+    return max((one.step for folder in folders for one in read_complete(folder)), default=None)
+
+
+def _newest_saved(checkpoints: Place) -> int:
+    """The last step on the disk; -1 when there is none that can be seen."""
+    try:
+        return max((step_of(path) or 0 for path in step_folders(checkpoints)), default=-1)
+    except OSError:
+        return -1
+
+
+def _remove_node(folder: Path, node: str) -> None:
+    """Remove what is of `node`, and everything when that was the last one."""
+    shutil.rmtree(folder / node, ignore_errors=True)
+    if folder.is_dir() and not any(path.is_dir() for path in folder.iterdir()):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_owner(folder: Path, run: RunDirectory) -> None:
+    """Say whose copies are in `folder`, so that no other command ever reads half of it."""
+    partial = folder / f".{_OWNER}.{os.getpid()}"
+    partial.write_text(str(run.path.resolve()), encoding="utf-8")
+    os.replace(partial, folder / _OWNER)
 
 
 def remove_strays(root: Path) -> None:
@@ -77,7 +136,7 @@ def remove_strays(root: Path) -> None:
         try:
             if not _IDENTITY.fullmatch(identity) or folder.stat().st_uid != os.getuid():
                 continue
-            run = RunDirectory(Path((folder / _OWNER).read_text(encoding="utf-8")))
+            run = RunDirectory(_owner_of(folder))
             if run.identity.read_text(encoding="ascii").strip() == identity:
                 continue
         except FileNotFoundError:  # no owner, or no such run: unless another process is just making it

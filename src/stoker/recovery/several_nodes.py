@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing import connection
 from pathlib import Path
 
+from stoker.checkpoint import checkpoints_of
 from stoker.errors import BadInput, StokerError, Terminated
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
@@ -226,6 +227,7 @@ class OneOfSeveral:
         """Where this node keeps copies, for as long as this command is there."""
         if self._copies is None:
             wanted = self._loaded.recipe.recovery.copy_every > 0
-            manager = copies_of(self._run, self._place.node, wanted, identity)
+            checkpoints = checkpoints_of(self._run, self._loaded.recipe.checkpoint)
+            manager = copies_of(self._run, checkpoints, self._place.node, wanted, identity)
             self._copies = (self._kept.enter_context(manager),)
         return self._copies[0]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
+from stoker.checkpoint import checkpoints_of
 from stoker.data.prepare import prepare
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
@@ -52,6 +53,7 @@ def train(
         if place is not None:
             return OneOfSeveral(loaded, run, progress, supervisors, faults, place).train()
         prepare(loaded, progress)
+        checkpoints = checkpoints_of(run, loaded.recipe.checkpoint)
         wanted = loaded.recipe.recovery.copy_every > 0
-        with run.held("train") as lock, copies_of(run, "node-0", wanted) as copies:
+        with run.held("train") as lock, copies_of(run, checkpoints, "node-0", wanted) as copies:
             return train_holding(loaded, run, progress, supervisors, faults, lock, copies)

@@ -281,6 +281,7 @@ class Trainer:
         )
         guard, earlier = self.step.guard, self._state_before(step)
         if earlier is None or guard.interventions.count >= self.recipe.recovery.most_interventions:
+            self.saver.forget()  # nothing goes on from a wrong state
             raise StokerError(f"{found}. There is no earlier state to do it again from, or it was done too often.")
         self.replicas.suspect(found)
         self._go_back(earlier, [guard.do_again(step, earlier, str(found))])
@@ -319,6 +320,7 @@ class Trainer:
         again, guard = opinion.named.intersection(verdict.ranks), self.step.guard
         opinion.named.update(verdict.ranks)
         if again or earlier is None or guard.interventions.count >= self.recipe.recovery.most_interventions:
+            self.saver.forget()  # nothing goes on from a state that may be wrong
             why = "It did so before." if again else "There is no state to go back to, or it was done too often."
             raise StokerError(
                 f"step {step}: {verdict}. {why} Take the machine of rank {', '.join(map(str, verdict.ranks))} out "
