@@ -23,7 +23,7 @@ _DROP = 1.3
 """The recent median over the usual one, from which on steps count as slower."""
 _SLOW = 1.5
 """A rank's time over the median of all, from which on it counts as slow."""
-_LOOKS = 3
+_LOOKS = 5
 """In so many comparisons, after one step each, a rank must be slow to be called so: on a machine that others use as
 well some rank is slow at any moment."""
 _TIMES, _WIDTH = 12, 384
