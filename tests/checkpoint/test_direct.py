@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stoker.checkpoint import direct
+from stoker.checkpoint import direct, reading
 from stoker.checkpoint.direct import BLOCK, direct_file
 from stoker.counter_random import draw_u64, key_of
 
@@ -121,3 +121,25 @@ def test_a_full_disk_is_an_error_wherever_it_shows(
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space left"):
         _write(tmp_path / "file", [_content(size, 64)])
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("refused", [False, True])
+def test_any_stretch_is_read_whether_the_system_has_it_in_memory_or_not(
+    cached: bool, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the disk where it is not, or through the cache where that is refused."""
+    content, path = _content(11 * MIB + 77), tmp_path / "file"
+    _write(path, [content])
+    if cached:
+        path.read_bytes()
+    if refused:
+        monkeypatch.setattr(reading, "_read_directly", lambda *args: 0)
+    file = reading.LocalFile(str(path), past_cache=True)
+    for first, last in ((0, 11 * MIB + 77), (5, 6), (4096, 4096 + 5 * MIB), (4097, 9 * MIB + 1), (MIB, 2 * MIB)):
+        memory = np.zeros(last - first, np.uint8)
+        file.read_into(memory.data, first)
+        assert np.array_equal(memory, content[first:last])
+    with pytest.raises(OSError, match="ends before byte"):
+        file.read_into(np.zeros(2 * MIB, np.uint8).data, 10 * MIB)
+    file.close()

@@ -23,7 +23,7 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 BLOCK = 4096
 """Bytes; a multiple of what any disk asks for."""
-_GATHERED = 16 * 2**20
+_GATHERED = 4 * 2**20
 """Bytes of each of the two buffers."""
 _LONGEST = 32 * 2**20
 """Most bytes of one write."""

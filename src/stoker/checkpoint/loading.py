@@ -205,7 +205,7 @@ def _read(unread: Unread, pieces: Sequence[tuple[Piece, Tensor]], digested: set[
     with ExitStack() as files:
         stored: dict[tuple[Any, ...], Stored] = {}
         for name, file in manifest.files.items():
-            source = opened(unread.folder / name)
+            source = opened(unread.folder / name, past_cache=True)
             files.callback(source.close)
             for entry in file.pieces:  # of what several files hold, one is read
                 stored.setdefault((entry.name, entry.box), _Stored(manifest.piece(entry), entry.offset, source))

@@ -157,9 +157,9 @@ def checkpoints_of(run: RunDirectory, policy: Checkpoint) -> Place:
     return run.checkpoints if policy.folder is None else place(policy.folder)
 
 
-def opened(file: Place) -> Source:
-    """A file that any number of threads may read at once."""
-    return LocalFile(str(file)) if isinstance(file, Path) else file
+def opened(file: Place, *, past_cache: bool = False) -> Source:
+    """A file that any number of threads may read at once; `past_cache` is as that of `LocalFile`."""
+    return LocalFile(str(file), past_cache=past_cache) if isinstance(file, Path) else file
 
 
 @contextmanager

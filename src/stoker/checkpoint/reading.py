@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Protocol
@@ -10,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from stoker.checkpoint.direct import BLOCK
 from stoker.checkpoint.parts import Piece
 from stoker.checkpoint.state import Box
 
@@ -18,6 +21,16 @@ _LONGEST = 8 * 2**20
 """Most bytes of one read into memory that is not yet their place."""
 _SHORTEST = 4096
 """Where elements that lie next to each other are fewer bytes, what is between them is read too."""
+
+
+_PAST_CACHE = 2**20
+"""Bytes of a stretch that is worth reads of its own from the disk."""
+_BLOCKS = 4 * 2**20
+"""Most bytes of one such read."""
+_DIRECT = getattr(os, "O_DIRECT", 0)
+_ONLY_CACHED = getattr(os, "RWF_NOWAIT", 0)
+"""Without it, where a system does not know it, a byte is read and every file seems cached."""
+_own = threading.local()
 
 
 class Source(Protocol):
@@ -33,12 +46,17 @@ class Source(Protocol):
 class LocalFile:
     """A file of this machine. Any number of threads may read it at once."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, past_cache: bool = False) -> None:
+        """`past_cache` reads long stretches from the disk, unless the system has the file in its cache already."""
         self._path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._direct = _opened_directly(path) if past_cache and not _is_cached(self._descriptor) else None
 
     def read_into(self, memory: memoryview, offset: int) -> None:
         """Fill `memory` with what is at `offset`."""
+        if self._direct is not None and len(memory) >= _PAST_CACHE:
+            got = _read_directly(self._direct, np.frombuffer(memory, np.uint8), offset)
+            memory, offset = memory[got:], offset + got
         while memory:
             got = os.preadv(self._descriptor, [memory], offset)
             if not got:
@@ -48,6 +66,54 @@ class LocalFile:
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._descriptor)
+        if self._direct is not None:
+            os.close(self._direct)
+
+
+def _is_cached(descriptor: int) -> bool:
+    """Whether the system has the middle of a file in memory; also when it does not say.
+
+    What has been read last leaves more than was asked for in the cache: at the beginning that says nothing.
+    """
+    try:
+        return os.preadv(descriptor, [bytearray(1)], os.fstat(descriptor).st_size // 2, _ONLY_CACHED) == 1
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _opened_directly(path: str) -> int | None:
+    """For reading past the cache; None where the system, or the file's, has no such way."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | _DIRECT) if _DIRECT else None
+    except OSError:
+        return None
+
+
+def _read_directly(descriptor: int, memory: Bytes, offset: int) -> int:
+    """Fill `memory` with what is at `offset`, as far as it can be had so; returns how many bytes.
+
+    The disk gives whole blocks, to memory of this thread that begins where a block may.
+    """
+    if not hasattr(_own, "blocks"):
+        _own.blocks = np.frombuffer(mmap.mmap(-1, _BLOCKS), np.uint8)
+    blocks: Bytes = _own.blocks
+    done = 0
+    while done < len(memory):
+        first = (offset + done) // BLOCK * BLOCK
+        skipped = offset + done - first
+        wanted = min(_BLOCKS, -(-(skipped + len(memory) - done) // BLOCK) * BLOCK)
+        try:
+            got = os.preadv(descriptor, [blocks[:wanted].data], first)
+        except OSError:  # through the cache the file system may give it, or say why not
+            return done
+        size = min(got - skipped, len(memory) - done)
+        if size <= 0:
+            return done
+        np.copyto(memory[done : done + size], blocks[skipped : skipped + size])  # releases the interpreter
+        done += size
+    return done
 
 
 class Stored(Protocol):
