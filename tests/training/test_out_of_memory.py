@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from stoker.errors import OutOfMemory
+from stoker.errors import OutOfMemory, StokerError
 from stoker.training.out_of_memory import as_seen, oom_kills, ran_out
 from tests.end_to_end.small_job import stoker, write_job
 from tests.preloaded import environment
@@ -21,7 +21,7 @@ _TRAIN_WITH_LITTLE_MORE = """
 import re, resource, sys
 from pathlib import Path
 from stoker.cli.arguments import load
-from stoker.errors import OutOfMemory
+from stoker.errors import OutOfMemory, StokerError
 from stoker.progress import Silent
 from stoker.recovery import standby, train
 
@@ -54,6 +54,16 @@ def test_what_was_seen_has_figures() -> None:
     seen = as_seen(error, 3, torch.device("cpu"))
     assert str(seen).startswith("rank 3 ran out of memory when it asked for 2.00 GiB; it had ")
     assert seen.held_bytes == resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_a_rank_that_hears_of_it_from_another_does_not_take_it_for_its_own() -> None:
+    """As when a save cannot have its buffers on one rank, and all stop saving."""
+    error = StokerError("rank 1 failed: OSError: [Errno 12] Cannot allocate memory")
+    assert ran_out(error)
+    assert isinstance(as_seen(error, 1, torch.device("cpu")), OutOfMemory)
+    heard = as_seen(error, 0, torch.device("cpu"))
+    assert not isinstance(heard, StokerError)
+    assert str(heard) == "rank 1 ran out of memory"
 
 
 def test_linux_counts_what_it_kills() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from stoker.data.corpus import Corpus
-from stoker.errors import OutOfMemory
+from stoker.errors import OutOfMemory, StokerError
 from stoker.planning import look_at_machine
 from stoker.planning.plan import needed_bytes, what_fits
 from stoker.recipe import Recipe
@@ -22,6 +22,8 @@ _MARGIN = 1.2
 """A change that is named has to help: what allocators lose between their blocks counts, too."""
 _CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers")
 _ASKED_FOR = re.compile(r"ried to allocate ([\d.,]+ ?\w+)")
+_ELSEWHERE = re.compile(r"rank (\d+) failed: ")
+"""How ranks that do something together say which of them could not."""
 _OF_THE_HOST = ("DefaultCPUAllocator", "can't allocate memory", "Cannot allocate memory")
 
 
@@ -29,11 +31,15 @@ def ran_out(error: BaseException) -> bool:
     """Whether `error` says that there was no memory left: of an accelerator's allocator or the host's."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(error, (RuntimeError, OSError)) and any(words in str(error) for words in _OF_THE_HOST)
+    expected = isinstance(error, (RuntimeError, OSError, StokerError))  # the last: from a save, on any rank
+    return expected and any(words in str(error) for words in _OF_THE_HOST)
 
 
-def as_seen(error: BaseException, rank: int, device: torch.device) -> OutOfMemory:
-    """What this rank had when memory ran out."""
+def as_seen(error: BaseException, rank: int, device: torch.device) -> OutOfMemory | RuntimeError:
+    """What this rank had when memory ran out; when it says that it ran out on another, only that."""
+    elsewhere = _ELSEWHERE.match(str(error))
+    if elsewhere is not None and int(elsewhere[1]) != rank:
+        return RuntimeError(f"rank {elsewhere[1]} ran out of memory")
     asked = _ASKED_FOR.search(str(error))
     wanted = f" when it asked for {asked[1]}" if asked else ""
     held, reserved = peak_memory_bytes(device), reserved_memory_bytes(device)
