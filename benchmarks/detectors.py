@@ -2,26 +2,38 @@
 
     .venv/bin/python benchmarks/detectors.py FOLDER
     .venv/bin/python benchmarks/detectors.py FOLDER --findings
+    .venv/bin/python benchmarks/detectors.py --drawn 300
     .venv/bin/python benchmarks/detectors.py --rows 1000000
 
 FOLDER holds Megatron-LM's or BigScience's logs as CSV files (columns `step` or `iteration`, `lm loss` or
 `lm_loss`, …) and modded-nanogpt's (`file`, `step`, `train_loss`, `val_loss`), which may be compressed. Curves
 in a folder `steady` are known to be without incident: whatever is found there above a note is false. Prints a
 table of curves, rows, steps, findings, and false ones for every 10,000 steps.
+
+`--drawn` counts false alarms over drawn runs without incident, and how many planted incidents of each strength
+are found (in a tenth as many runs): the strength is the rise of the loss's logarithm, the factor of gradients,
+seconds or waiting, the share of memory, the number of rows that are NaN.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from stoker.console import print_result, table
-from stoker.diagnosis import Finding, RunRows, find_all
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.diagnosis.drawn_curves import PLANTED, DrawnRun, draw_run  # noqa: E402
+
+from stoker.console import print_result, table  # noqa: E402
+from stoker.diagnosis import Finding, RunRows, find_all  # noqa: E402
 
 _COLUMNS = {
     "iteration": "step",
@@ -45,10 +57,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--findings", action="store_true", help="print every finding")
+    parser.add_argument(
+        "--drawn", type=int, default=0, help="so many drawn runs, without and with planted incidents"
+    )
     parser.add_argument("--rows", type=int, default=0, help="time a drawn run of so many rows")
     given = parser.parse_args()
     if given.folder:
         _judge(given.folder, given.findings)
+    if given.drawn:
+        _judge_drawn(given.drawn)
     if given.rows:
         _time(given.rows)
 
@@ -60,13 +77,13 @@ def _judge(folder: Path, with_findings: bool) -> None:
         found = find_all(rows)
         steps = rows.steps
         length = int(steps[-1] - steps[0])
-        remarkable = [one for one in found if one.severity != "note"]
+        remarkable = _remarkable(found)
         steady = name.startswith("steady")
         if steady:
             steps_of_steady += length
             false += len(remarkable)
         per = 1e4 * len(remarkable) / max(length, 1) if steady else None
-        if remarkable or not steady or len(lines) < 6:
+        if remarkable or not name.endswith(("train_loss:0", "val_loss:0")):
             said = "; ".join(f"{one.severity} {one.kind} {one.first_step}–{one.last_step}" for one in remarkable)
             lines.append([name[-58:], steps.size, length, len(found), len(remarkable), per, said])
         if with_findings:
@@ -118,6 +135,39 @@ def _rows(content: pl.DataFrame) -> RunRows:
     return RunRows(table=kept.filter(pl.any_horizontal(pl.exclude("step").is_not_null())))
 
 
+def _judge_drawn(runs: int) -> None:
+    """False alarms over runs without incident, and the share of planted ones that is found, by strength."""
+    alarmed = [_remarkable(find_all(draw_run(seed).as_rows())) for seed in range(runs)]
+    kinds = Counter(one.kind for found in alarmed for one in found)
+    print_result(
+        f"{runs} runs without incident, {sum(map(bool, alarmed))} with a finding above a note: {dict(kinds)}"
+    )
+    lines = []
+    for name, (plant, counted_as, strengths) in PLANTED.items():
+        for strength in strengths:
+            hits = [
+                _hit(draw_run(10_000 + seed), plant, counted_as, strength) for seed in range(max(1, runs // 10))
+            ]
+            shares = np.mean(hits, axis=0)
+            lines.append([name, float(strength), len(hits), *(f"{share:.0%}" for share in shares)])
+    print_result(table(["incident", "strength", "runs", "found", "above a note", "within three rows"], lines))
+
+
+def _hit(
+    run: DrawnRun, plant: Callable[[DrawnRun, float], int], kinds: tuple[str, ...], strength: float
+) -> tuple[bool, bool, bool]:
+    at = plant(run, strength)
+    steps = run.columns["step"]
+    found = [one for one in find_all(run.as_rows()) if one.kind in kinds]
+    near = 3 * int(steps[1] - steps[0])
+    exact = any(one.first_step is not None and abs(one.first_step - int(steps[at])) <= near for one in found)
+    return bool(found), bool(_remarkable(found)), exact
+
+
+def _remarkable(found: list[Finding]) -> list[Finding]:
+    return [one for one in found if one.severity != "note"]
+
+
 def _time(rows: int) -> None:
     draw = np.random.default_rng(0)
     steps = np.arange(1, rows + 1)
@@ -139,9 +189,10 @@ def _time(rows: int) -> None:
             "seconds.total": 0.5 * np.exp(0.01 * draw.standard_normal(rows)),
         }
     )
-    begun = time.perf_counter()
+    begun, processor = time.perf_counter(), time.process_time()
     found = find_all(RunRows(table=content))
-    print_result(f"{rows:,} rows: {time.perf_counter() - begun:.1f} s, {len(found)} findings")
+    took, used = time.perf_counter() - begun, time.process_time() - processor
+    print_result(f"{rows:,} rows: {took:.1f} s ({used:.1f} s of processors), {len(found)} findings")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from stoker.diagnosis.gradient_growth import find_gradient_growth
 from stoker.diagnosis.incidents import together
 from stoker.diagnosis.loss_drop import find_loss_drops
 from stoker.diagnosis.loss_scale import find_loss_scale_collapse, find_skipped_steps
-from stoker.diagnosis.loss_spike import find_spikes, without_spikes
+from stoker.diagnosis.loss_spike import find_spikes, loss_excursions, without_spikes
 from stoker.diagnosis.memory_growth import find_memory_growth
 from stoker.diagnosis.non_finite import find_non_finite
 from stoker.diagnosis.overfitting import find_overfitting
@@ -110,8 +110,9 @@ def find_all(rows: RunRows) -> list[Finding]:
 
 def _of_loss(rows: RunRows) -> Iterator[Finding]:
     loss, rate = rows.curve("loss"), rows.curve("learning_rate")
-    yield from find_spikes(loss)
-    calm = without_spikes(loss)
+    stand_out = loss_excursions(loss)
+    yield from find_spikes(loss, stand_out)
+    calm = without_spikes(loss, stand_out)
     yield from find_slow_rise(calm)
     yield from find_loss_drops(calm, rate)
     yield from find_plateau(calm, rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,16 @@ _TOO_EARLY_TO_TELL = 5
 """Rows from the peak on, before it is said that a rise does not come back."""
 
 
-def find_spikes(loss: Curve) -> list[Finding]:
+def find_spikes(loss: Curve, found: Sequence[Excursion] | None = None) -> list[Finding]:
     """Rows whose loss stands out above its recent past (`recent_past.usual`, of the logarithm), as stretches.
 
     A stretch that came back within 100 rows is a spike: a note, or a warning when the loss grew by half in more
     than one row, or doubled. One that did not is a divergence when the loss stayed up by a fifth or goes on
     growing, else a step up. A divergence that lasts is an alarm.
     """
-    return [_finding(loss.positive, np.log(loss.positive.values), one) for one in loss_excursions(loss)]
+    curve = loss.positive
+    logs = np.log(curve.values)
+    return [_finding(curve, logs, one) for one in (loss_excursions(loss) if found is None else found)]
 
 
 def loss_excursions(loss: Curve) -> list[Excursion]:
@@ -42,11 +45,11 @@ def loss_excursions(loss: Curve) -> list[Excursion]:
     return excursions(logs, usual(logs, LEAST_DEVIATION, LEAST_EXCESS))
 
 
-def without_spikes(loss: Curve) -> Curve:
+def without_spikes(loss: Curve, found: Sequence[Excursion] | None = None) -> Curve:
     """The positive rows, with what was usual in place of what came back soon: for detectors of what lasts."""
     curve = loss.positive
     values = curve.values.copy()
-    for one in loss_excursions(loss):
+    for one in loss_excursions(loss) if found is None else found:
         if _is_spike(one):
             values[one.first : one.last + 1] = np.exp(one.expected)
     return Curve(curve.steps, values)

@@ -26,10 +26,10 @@ _SHORT_PAST = 12
 _LEAST_OF_SHORT_PAST = float(np.log(1.5))
 _LONGEST_WINDOW, _SHORTEST_WINDOW = 32, 5
 _PAST_IN_WINDOWS = 8
-_LOOKS_AT_PAST = 16
+_LOOKS_AT_PAST = 8
 """A long past is looked at so many times in its own length."""
 _LONG_RECORD = 20_000
-_SAMPLES_OF_PAST = 128
+_SAMPLES_OF_PAST = 64
 _WINDOWS_AT_ONCE = 1024
 
 
@@ -76,8 +76,8 @@ def rolling_median(values: Numbers, window: int, fewest: int = 3) -> Numbers:
 def past_quantile(values: Numbers, quantile: float, rows: int, fewest: int = 3) -> Numbers:
     """The quantile over a long past of `rows` rows up to and with each; NaN where fewer than `fewest` are known.
 
-    It changes little from row to row. In a record of over 20,000 rows it is computed sixteen times in its own
-    length, from 128 of its rows, and holds until the next time.
+    It changes little from row to row. In a record of over 20,000 rows it is computed eight times in its own
+    length, from 64 of its rows, and holds until the next time.
     """
     series = pl.Series(values, nan_to_null=True)
     if values.size <= _LONG_RECORD:

@@ -14,6 +14,7 @@ from stoker.diagnosis.slow_rise import stretches
 
 _BLOCK_ROWS = 16
 _FEWEST_BLOCKS = 2
+_BLOCKS_OF_A_WARNING = 4
 _SLOW, _VERY_SLOW = float(np.log(1.25)), float(np.log(1.5))
 _DEVIATIONS = 6.0
 
@@ -53,18 +54,18 @@ def find_slow_ranks(work: Mapping[int, Curve]) -> list[Finding]:
         slow = excess > np.maximum(_SLOW, _DEVIATIONS * spread)
         for first, last in stretches(slow):
             if last - first + 1 >= _FEWEST_BLOCKS:
-                always = first == 0 and last == blocks - 1
+                of_note = (first == 0 and last == blocks - 1) or last - first + 1 < _BLOCKS_OF_A_WARNING
                 peak = first + int(np.argmax(excess[first : last + 1]))
                 found.append(
-                    _finding(rank, int(ends[first, 0]), int(ends[last, -1]), always, float(usual[peak]),
+                    _finding(rank, int(ends[first, 0]), int(ends[last, -1]), of_note, float(usual[peak]),
                              float(levels[row, peak]), int(ends[peak, 0]))
                 )  # fmt: skip
     return found
 
 
-def _finding(rank: int, first: int, last: int, always: bool, usual: float, own: float, at: int) -> Finding:
+def _finding(rank: int, first: int, last: int, of_note: bool, usual: float, own: float, at: int) -> Finding:
     excess = float(np.log(own / usual))
-    severity: Severity = "note" if always and excess < _VERY_SLOW else "warning"
+    severity: Severity = "note" if of_note and excess < _VERY_SLOW else "warning"
     return Finding(
         kind="slow_rank",
         severity=severity,

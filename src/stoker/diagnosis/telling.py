@@ -82,6 +82,8 @@ def _evidence(evidence: Evidence) -> str:
     expected, observed = _spelled(evidence.expected), _spelled(evidence.observed)
     if evidence.expected is None:
         return f"{evidence.measure}: {observed}{at}"
+    if isinstance(evidence.expected, str):
+        return f"{evidence.measure}: {observed}{at} (expected: {expected})"
     return f"{evidence.measure}: {observed} where {expected} was expected{at}"
 
 

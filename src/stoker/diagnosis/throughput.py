@@ -14,6 +14,8 @@ from stoker.diagnosis.remedies import remedy
 _LEAST_DEVIATION = 0.005
 _LEAST = float(np.log(1.08))
 _NOTABLE = float(np.log(1.15))
+_LEAST_WINDOW = 16
+"""Rows: in a shorter record a machine that others use as well gives steps of any length."""
 
 
 def find_throughput_drops(
@@ -21,9 +23,10 @@ def find_throughput_drops(
 ) -> list[Finding]:
     """Upward changes of level (`level_shift`) of the logarithm of the seconds a token takes.
 
-    `seconds` [rows] are of a step without evaluation and saving, `phases` [rows] of its parts, `tokens` [rows] of a
-    step (NaN where not recorded: then all steps count alike), `ranks` [rows] that did it. From 8% on it is a note,
-    from 15% on a warning. A change of the number of ranks is told in the evidence and is a note.
+    `seconds` [rows] are of a step without evaluation and saving, `phases` [rows] of its parts, `tokens` [rows]
+    of a step (NaN where not recorded: then all steps count alike), `ranks` [rows] that did it. From 8% on it is
+    a note, from 15% on, while it lasts and in a record of 128 rows or more, a warning. A change of the number
+    of ranks is told in the evidence and is a note.
     """
     kept = np.isfinite(seconds.values) & (seconds.values > 0)
     steps, values = seconds.steps[kept], seconds.values[kept]
@@ -68,7 +71,8 @@ def _finding(
     if resized:
         evidence.append(Evidence(measure="ranks", expected=_median(ranks[before]), observed=_median(ranks[after]),
                                  step=step))  # fmt: skip
-    severity: Severity = "warning" if rise > _NOTABLE and not resized and end == steps.size else "note"
+    notable = rise > _NOTABLE and not resized and end == steps.size
+    severity: Severity = "warning" if notable and window >= _LEAST_WINDOW else "note"
     return Finding(
         kind="throughput_drop",
         severity=severity,

@@ -163,6 +163,8 @@ def _failure(event: Event, went_on: bool) -> Finding:
     what = _words(detail, "kind") or "error"
     gave_up = event.get("event") == "gave_up" or detail.get("retried") is False
     severity: Severity = "alarm" if gave_up and not went_on else "note" if went_on else "warning"
+    if what == "terminated":  # somebody asked for it
+        severity = "note"
     return Finding(
         kind="hang" if what == "hang" else "failure",
         cause=what,
