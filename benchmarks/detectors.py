@@ -83,7 +83,7 @@ def _judge(folder: Path, with_findings: bool) -> None:
             steps_of_steady += length
             false += len(remarkable)
         per = 1e4 * len(remarkable) / max(length, 1) if steady else None
-        if remarkable or not name.endswith(("train_loss:0", "val_loss:0")):
+        if remarkable or not (":val_loss:" in name or ":train_loss:" in name):
             said = "; ".join(f"{one.severity} {one.kind} {one.first_step}–{one.last_step}" for one in remarkable)
             lines.append([name[-58:], steps.size, length, len(found), len(remarkable), per, said])
         if with_findings:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -279,3 +281,11 @@ def test_the_same_failure_many_times_is_one_finding_that_counts_them(tmp_path: P
     (finding,) = diagnose(run).findings
     assert (finding.first_step, finding.last_step) == (20, 110)
     assert [one.observed for one in finding.evidence if one.measure == "times"] == [10.0]
+
+
+def test_diagnose_loads_no_torch(tmp_path: Path) -> None:
+    write_run(tmp_path, step_rows(rows=20))
+    program = "import sys\nfrom stoker.cli import application\ntry: application(['diagnose', sys.argv[1]])\n" + (
+        "except SystemExit as end: assert not end.code\nassert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, timeout=60)
