@@ -40,6 +40,12 @@ def test_every_kind_can_be_written_with_all_its_options() -> None:
         ("slow@3:0:factor=two", "factor must be a number, not 'two'"),
         ("slow@3:0:factor=nan", "factor must be a number from 0 on"),
         ("slow@3:0:factor=-1", "factor must be a number from 0 on"),
+        ("slow@3:0:factor=1", "factor must be more than 1, not 1"),
+        ("disk@3:0:steps=0", "steps must be a whole number from 1 on, not 0"),
+        ("kill@3:0:nth=0", "nth must be a whole number from 1 on, not 0"),
+        ("kill@3:0:attempt=1.5", "attempt must be a whole number from 1 on, not 1.5"),
+        ("flip_weight@3:0:bit=99", "bit must be a whole number from 0 to 31, not 99"),
+        ("kill@3:0:delay=1,delay=2", "delay is given twice"),
     ],
 )
 def test_nonsense_is_refused_with_what_there_is(text: str, said: str) -> None:

@@ -79,6 +79,8 @@ KINDS: dict[str, Kind] = {
 }
 BETWEEN_NODES = ("delay", "bandwidth", "partition")
 """Kinds that need a network between nodes."""
+_COUNTS = ("attempt", "nth", "steps")
+_HIGHEST_BIT = 31
 AFTER_STEP = ("evaluation", "checkpoint")
 """Phases that belong to the step that has just been completed; all others to the one under way."""
 
@@ -135,9 +137,12 @@ def parse_fault(text: str) -> Fault:
         raise BadInput(f"--fault {text}: there is no fault {kind!r}; there are {', '.join(KINDS)}")
     step = int(match["step"])
     phase = KINDS[kind].phase if step else "loading"
-    options = []
+    options, given = [], set[str]()
     for part in (match["options"] or "").split(",") if match["options"] else []:
         name, _, value = part.partition("=")
+        if name in given:
+            raise BadInput(f"--fault {text}: {name} is given twice")
+        given.add(name)
         if name == "phase":
             phase = _phase(text, value)
         else:
@@ -162,6 +167,12 @@ def _number(text: str, kind: str, name: str, value: str) -> float:
         raise BadInput(f"--fault {text}: {name} must be a number, not {value!r}") from None
     if not 0 <= number < 1e9:
         raise BadInput(f"--fault {text}: {name} must be a number from 0 on, not {value}")
+    if name in _COUNTS and (number < 1 or number != int(number)):
+        raise BadInput(f"--fault {text}: {name} must be a whole number from 1 on, not {value}")
+    if name == "factor" and number <= 1:
+        raise BadInput(f"--fault {text}: factor must be more than 1, not {value}")
+    if name == "bit" and (number > _HIGHEST_BIT or number != int(number)):
+        raise BadInput(f"--fault {text}: bit must be a whole number from 0 to {_HIGHEST_BIT}, not {value}")
     return number
 
 
