@@ -152,6 +152,32 @@ def test_a_save_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> Non
     assert saved.path == latest(tmp_path / "checkpoints")
 
 
+def test_checkpoints_are_written_while_there_is_no_room_for_copies_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    training, plain = TinyTraining.alone("adamw"), snapshots._mapped
+    saver = _saver(tmp_path, training, snapshots=tmp_path / "memory")
+
+    def full(size: int, file: Path | None) -> Any:
+        if file is not None:
+            raise StokerError(f"could not write {file}: the disk is full")
+        return plain(size, file)
+
+    monkeypatch.setattr(snapshots, "_mapped", full)
+    training.step(1)
+    state = training.whole_state()
+    for step, durable in ((1, True), (1, False), (1, False), (2, True)):
+        saver.stage(step, {}, durable=durable)
+        assert [one.error for one in saver.finish()] == [None] * durable
+        assert not read_complete(tmp_path / "memory")
+    assert caplog.text.count("step 1 and later ones are not kept in memory") == 1
+    assert_same(_loaded(tmp_path / "checkpoints" / "step-00000002")[0].whole_state(), state)
+    monkeypatch.undo()
+    saver.stage(3, {}, durable=False)
+    saver.close()
+    assert [one.step for one in read_complete(tmp_path / "memory")] == [3]
+
+
 def test_no_thread_is_left_behind(tmp_path: Path) -> None:
     training = TinyTraining.alone("adamw")
     before, files = threading.active_count(), len(os.listdir("/proc/self/fd"))

@@ -62,7 +62,10 @@ class _Capture:
     slot: Slot
     tensors: list[tuple[Piece, Tensor]]
     begun: float
+    durable: bool = True
     stalled: float = 0.0
+    not_kept: Exception | None = None
+    """Why this copy cannot outlive the process; a checkpoint can be written from it all the same."""
     digests: dict[tuple[str, Box], Digest] | None = None
     error: Exception | None = None
     _copied: int = 0
@@ -171,6 +174,7 @@ class Saver:
         self._current: _Capture | None = None
         self._copying, self._writing = Background("copies-state"), Background("writes-checkpoint")
         self._written_from: Slot | None = None
+        self._kept_last = True
         self._outcomes: deque[Outcome] = deque()
         self._saves = self._saves_ended = self._saves_ended_everywhere = 0
         self._numbers = [0, 1] if snapshots is None else _tidied(snapshots, step)
@@ -203,7 +207,7 @@ class Saver:
             self._plan = make_plan(list(tensors), describe(state))
         slot = self._free_slot(list(tensors))
         ordered = [(piece, tensors[piece]) for piece in slot.layout.pieces]
-        capture = _Capture(step, copy.deepcopy(progress), slot, ordered, begun)
+        capture = _Capture(step, copy.deepcopy(progress), slot, ordered, begun, durable)
         self._current = capture
         ready = None if self._stream is None else torch.cuda.current_stream(self._device).record_event()
         self._copying.begin(lambda: self._copy(capture, ready))
@@ -271,10 +275,7 @@ class Saver:
 
     def _copy(self, capture: _Capture, ready: torch.cuda.Event | None) -> None:
         """Runs in a thread: copy, digest, and where copies are kept agree that all ranks have theirs."""
-        try:
-            capture.slot.prepare()
-        except Exception as error:
-            capture.fail(error)
+        self._prepare(capture)
         if self._stream is None:
             capture.copy(lambda: None)
         else:
@@ -286,17 +287,41 @@ class Saver:
         if self.keeps_snapshots:
             self._keep(capture)
 
+    def _prepare(self, capture: _Capture) -> None:
+        """Have memory to copy to. Where there is no room for files in memory, a checkpoint is written from this
+        process's own."""
+        try:
+            try:
+                capture.slot.prepare()
+            except (OSError, StokerError) as error:
+                if not (capture.durable and self.keeps_snapshots):
+                    raise
+                capture.not_kept = error
+                capture.slot = Slot(capture.slot.layout, None, self._device)
+                capture.slot.prepare()
+        except Exception as error:
+            capture.fail(error)
+
     def _keep(self, capture: _Capture) -> None:
         """Say that the slot is complete. Until all ranks have come here none of them overwrites the one before."""
         try:
-            together(lambda: capture.slot.complete(self._note(capture)), self._copiers)
+            together(lambda: self._complete(capture), self._copiers)
+            self._kept_last = True
             self._saves_ended_everywhere = min(from_everyone(self._saves_ended, self._copiers))
         except NonFinite as error:
             self.non_finite = error
             capture.slot.forget()
         except Exception as error:
-            _log.warning("step %d is not kept in memory: %s", capture.step, error)
+            if self._kept_last:
+                _log.warning("step %d and later ones are not kept in memory: %s", capture.step, error)
+            self._kept_last = False
             capture.slot.forget()
+
+    def _complete(self, capture: _Capture) -> None:
+        note = self._note(capture)
+        if capture.not_kept is not None:
+            raise capture.not_kept
+        capture.slot.complete(note)
 
     def _note(self, capture: _Capture) -> Note:
         assert self._plan is not None
