@@ -89,7 +89,7 @@ class ObjectFolder:
         """Unix time of the last change; None where the store does not tell."""
         try:
             return float(self._files.modified(self._path).timestamp())
-        except (NotImplementedError, KeyError):
+        except (RuntimeError, KeyError):  # the former when a store's package has no such question
             return None
 
     def read_bytes(self) -> bytes:
