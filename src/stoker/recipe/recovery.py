@@ -11,7 +11,7 @@ from stoker.recipe.section import Section
 AfterTermination = Literal["stop", "requeue"]
 Response = Literal["wait", "skip_step", "rollback", "ask"]
 """`wait` goes on and records it. `skip_step` leaves the update out. `rollback` goes back to the last checkpoint
-before the cause, and leaves out the steps whose documents are at fault. `ask` saves and stops with exit code 76."""
+before the cause, and leaves out the steps whose documents are at fault. `ask` stops with exit code 76, unsaved."""
 
 
 class Recovery(Section):
