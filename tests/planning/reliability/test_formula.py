@@ -56,6 +56,14 @@ def test_restarts_are_repeated_until_one_succeeds() -> None:
     assert outcome.losses["restart"] == pytest.approx(down / (1 + down), rel=1e-9)
 
 
+def test_swapping_a_node_that_stands_ready_is_not_counted_as_waiting_for_one() -> None:
+    kind = {"name": "node", "per_day": 24.0, "detection_seconds": 0, "restart_seconds": 0}
+    spares = {"count": 1024, "swap_seconds": 360}
+    losses = goodput_of(process_of(plain(failures={"kinds": [kind]}, spares=spares))).losses
+    assert losses["node swap"] == pytest.approx(0.1 / 1.1, rel=1e-9)  # six minutes after each hour of uptime
+    assert losses["waiting for a node"] == 0
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("mode", ["fixed", "shrink", "per_step"])
 def test_goodput_and_losses_add_up_to_the_whole_time(mode: str, seed: int) -> None:

@@ -96,6 +96,9 @@ def _usual(run: RunDescription) -> list[tuple[str, RunDescription]]:
         ("failures rarer by a tenth", _rarer(run, 0.9)),
         ("nodes repaired in half the time", _with(run, "spares", repair_hours=spares.repair_hours / 2)),
     ]
+    if spares.swap_seconds:
+        faster = _with(run, "spares", swap_seconds=spares.swap_seconds / 2)
+        changes.append(("nodes swapped in half the time", faster))
     if run.spare_count < run.nodes:
         changes.append(("one spare node more", _with(run, "spares", count=run.spare_count + 1)))
     if run.spare_count > 0:

@@ -91,7 +91,7 @@ class Spares(Section):
     count: int | None = Field(default=None, ge=0, le=MOST_ACCELERATORS)
     """By default one for each 128 nodes and two more."""
     swap_seconds: Seconds = 60.0
-    """To put a node that stands ready in a broken one's place."""
+    """To put a node that stands ready in a broken one's place. Waiting until one stands ready is counted apart."""
     repair_hours: Hours = 24.0
     """Mean time until a broken node stands ready again (exponential; all are repaired at once)."""
     replace_hours: Hours | None = None

@@ -25,6 +25,7 @@ CAUSES = (
     "lost work",
     "detection",
     "restart",
+    "node swap",
     "waiting for a node",
     "fewer ranks",
     "slow nodes",
@@ -58,13 +59,13 @@ class _Downtime:
 
     detection: NDArray[np.float64]
     silent: NDArray[np.float64]
-    waiting: NDArray[np.float64]
+    swap: NDArray[np.float64]
     restart: NDArray[np.float64]
     failures: NDArray[np.float64]
     """Failures in the chain, the first included."""
 
     def total(self, level: int) -> float:
-        return float((self.detection + self.silent + self.waiting + self.restart)[level + 1])
+        return float((self.detection + self.silent + self.swap + self.restart)[level + 1])
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def _too_few(process: Process, absent: float) -> float:
 def _downtime(process: Process, rates: NDArray[np.float64]) -> _Downtime:
     """Solves, from the farthest level inwards, E(c) = sum over kinds of what it costs and what may follow it."""
     farthest, total = len(process.levels), float(rates.sum())
-    found = {name: np.zeros(farthest + 1) for name in ("detection", "silent", "waiting", "restart", "failures")}
+    found = {name: np.zeros(farthest + 1) for name in ("detection", "silent", "swap", "restart", "failures")}
     if total == 0:
         return _Downtime(**found)
     swap = process.description.spares.swap_seconds
@@ -224,7 +225,7 @@ def _downtime(process: Process, rates: NDArray[np.float64]) -> _Downtime:
             attempt = process.attempt(kind, level - 1)
             fails = 0.0 if process.injected else -math.expm1(-total * attempt)
             own["silent" if process.silent[kind] else "detection"] += share * float(process.detection[kind])
-            own["waiting"] += share * swap * bool(process.replaced[kind] and level > 0)
+            own["swap"] += share * swap * bool(process.replaced[kind] and level > 0)
             own["restart"] += share * (attempt if process.injected else fails / total)
             own["failures"] += share
             if level == lost:
@@ -257,7 +258,7 @@ def _costs(
 
     costs["detection"] += total * float(down.detection[0]) + passages.waiting_for_step_end
     costs["lost work"] += total * float(down.silent[0])
-    costs["waiting for a node"] += total * float(down.waiting[0])
+    costs["node swap"] += total * float(down.swap[0])
     costs["restart"] += total * float(down.restart[0])
     run = process.description
     whole = process.common_restart + process.farthest_load
@@ -265,7 +266,7 @@ def _costs(
     if process.per_step:
         costs["restart"] += speeds.pauses
     else:
-        costs["waiting for a node"] += process.slowing * run.spares.swap_seconds
+        costs["node swap"] += process.slowing * run.spares.swap_seconds
         add(process.slowing, 0.0, whole, "restart")
         add(speeds.nodes.growths / max(uptime_share, 1e-9), 0.0, whole, "restart")
     return costs

@@ -253,7 +253,7 @@ class _State:
                     self._pause[which] += run.replicas.reconfigure_seconds
                     self._wait_for_nodes(which)
                 else:
-                    self._spend(which, "waiting for a node", run.spares.swap_seconds)
+                    self._spend(which, "node swap", run.spares.swap_seconds)
                     self._wait_for_nodes(which)
                     self._restart_unasked(which, whole, "restart")
             elif number == _NODE_BACK:
@@ -318,7 +318,7 @@ class _State:
             self.costs["detection"][here] += found * ~silent
             self.costs["lost work"][here] += found * silent
             swapped = process.replaced[kind] & (level[position] >= 0)
-            self._spend(here, "waiting for a node", np.where(swapped, swap, 0.0), before=found)
+            self._spend(here, "node swap", np.where(swapped, swap, 0.0), before=found)
             self._wait_for_nodes(here)
             seconds = self._attempts[kind, level[position] + 1]
             until = self._until_failure(here)
