@@ -56,6 +56,16 @@ def test_a_faster_restart_is_worth_the_time_it_saves() -> None:
     assert faster.saved > 0
 
 
+def test_found_a_minute_sooner_means_a_minute_whatever_the_factor() -> None:
+    kinds = "failures.kinds=[{name: crash, per_day: 24, detection_seconds: %d}]"
+    checkpoint = "checkpoints.0.interval_seconds=300"
+    plain, scaled = (
+        read_run(None, [kinds % seconds, checkpoint, f"failures.detection_factor={factor}"])
+        for seconds, factor in ((200, 1), (400, 0.5))
+    )
+    assert worths(plain) == worths(scaled)
+
+
 @pytest.mark.parametrize("what", SWEEPS)
 def test_a_sweep_has_the_run_itself_among_its_lines(what: str) -> None:
     run = read_run(None, ["accelerators=8192"])

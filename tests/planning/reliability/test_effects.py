@@ -24,7 +24,11 @@ _NOTHING_REPLACED = "failures.kinds=[{name: hang, per_day: 3, loses: process, re
         (["replicas.reconfigure_seconds=9"], "replicas.reconfigure_seconds: `mode: fixed`"),
         (
             ["recovery.detection_seconds=5"],
-            "every kind of failure says itself.*failures.kinds.gpu.detection_seconds",
+            r"every kind of failure says itself.*detection_factor=0.0833 to scale all of them \(60 s become 5 s\)",
+        ),
+        (
+            ["failures.kinds=[{name: seen, per_day: 3, detection_seconds: 0}]", "failures.detection_factor=0.5"],
+            "failures.detection_factor: every kind is found at once",
         ),
         (
             ["stragglers.slow_nodes_per_1000_node_days=0", "stragglers.slowdown=0.5"],

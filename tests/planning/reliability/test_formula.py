@@ -56,6 +56,12 @@ def test_restarts_are_repeated_until_one_succeeds() -> None:
     assert outcome.losses["restart"] == pytest.approx(down / (1 + down), rel=1e-9)
 
 
+def test_one_factor_finds_every_kind_sooner() -> None:
+    usual, sooner = (process_of(read_run(None, given)) for given in ([], ["failures.detection_factor=0.5"]))
+    assert sooner.detection == pytest.approx(usual.detection / 2)
+    assert goodput_of(sooner).losses["detection"] < 0.6 * goodput_of(usual).losses["detection"]
+
+
 def test_swapping_a_node_that_stands_ready_is_not_counted_as_waiting_for_one() -> None:
     kind = {"name": "node", "per_day": 24.0, "detection_seconds": 0, "restart_seconds": 0}
     spares = {"count": 1024, "swap_seconds": 360}

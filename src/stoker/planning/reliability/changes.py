@@ -141,8 +141,22 @@ def _faster(run: RunDescription, field: str) -> RunDescription:
     def less(seconds: float | None) -> float | None:
         return None if seconds is None else max(0.0, seconds - _MINUTE)
 
+    if field == "detection_seconds":
+        run = _detection_as_it_is(run)
     changed = _with(run, "recovery", **{field: less(getattr(run.recovery, field))})
     return _each_kind(changed, lambda kind: {field: less(getattr(kind, field))})
+
+
+def _detection_as_it_is(run: RunDescription) -> RunDescription:
+    """`run` with its detection factor multiplied into the seconds that it scales."""
+    factor = run.failures.detection_factor
+
+    def scaled(kind: Kind) -> dict[str, float | None]:
+        own = kind.detection_seconds
+        return {"detection_seconds": None if own is None else own * factor}
+
+    run = _each_kind(_with(run, "failures", detection_factor=1.0), scaled)
+    return _with(run, "recovery", detection_seconds=run.recovery.detection_seconds * factor)
 
 
 def _rarer(run: RunDescription, factor: float) -> RunDescription:

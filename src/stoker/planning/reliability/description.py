@@ -29,6 +29,8 @@ class Failures(Section):
     per_1000_node_days: float | None = Field(default=None, ge=0, le=1e7, allow_inf_nan=False)
     """All kinds that have a rate per node, together, in 1,000 days of one of this run's nodes. It scales them and
     keeps their shares. By default they are taken as they are."""
+    detection_factor: float = Field(default=1.0, ge=0, le=10, allow_inf_nan=False)
+    """Every kind is found in so many times the seconds that it (or `recovery`) says: 0.5 finds all in half the time."""
     spacing: Spacing = "random"
     """As failures are injected in a drill: `regular` at equal intervals, `uniform` at intervals between nothing and
     twice the mean. Only with `replicas.mode: per_step`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker.planning.reliability.description import (
+    Failures,
     Planned,
     Recovery,
     Replicas,
@@ -12,8 +13,11 @@ from stoker.planning.reliability.description import (
     Spares,
     Stragglers,
 )
+from stoker.planning.reliability.kinds import Kind
 from stoker.recipe.fields import Place
 from stoker.recipe.section import Section
+
+_LARGEST_FACTOR = 10
 
 
 def without_effect(run: RunDescription) -> Iterator[tuple[Place, str]]:
@@ -63,9 +67,24 @@ def _of_kinds(run: RunDescription) -> Iterator[tuple[Place, str]]:
         for name in _changed(recovery, Recovery(), "detection_seconds"):
             yield (
                 ("recovery", name),
-                "every kind of failure says itself how soon it is found, so this changes nothing; set "
-                f"failures.kinds.{kinds[0].name}.detection_seconds and the others', or leave it out",
+                "every kind of failure says itself how soon it is found, so this changes nothing; "
+                + _instead(kinds, recovery.detection_seconds),
             )
+    if not any(recovery.detection_seconds if k.detection_seconds is None else k.detection_seconds for k in kinds):
+        for name in _changed(run.failures, Failures(), "detection_factor"):
+            yield ("failures", name), "every kind is found at once, so this changes nothing; leave it out"
+
+
+def _instead(kinds: tuple[Kind, ...], wanted: float) -> str:
+    """What finds all kinds sooner or later."""
+    single = f"set failures.kinds.{kinds[0].name}.detection_seconds for one kind"
+    soonest = min((kind.detection_seconds for kind in kinds if kind.detection_seconds), default=None)
+    if soonest is None or wanted / soonest > _LARGEST_FACTOR:
+        return f"{single}, or leave it out"
+    return (
+        f"take failures.detection_factor={wanted / soonest:.3g} to scale all of them ({soonest:g} s become "
+        f"{wanted:g} s), or {single}"
+    )
 
 
 def _changed(section: Section, usual: Section, *names: str) -> Iterator[str]:

@@ -161,12 +161,7 @@ def process_of(run: RunDescription, intervals: Sequence[float] | None = None) ->
         names=tuple(kind.name for kind in kinds),
         rates=_rates(run),
         levels_of=np.array([_level_of(run, kind) for kind in kinds], dtype=np.int64),
-        detection=np.array(
-            [
-                run.recovery.detection_seconds if kind.detection_seconds is None else kind.detection_seconds
-                for kind in kinds
-            ]
-        ),
+        detection=np.array([_detection(run, kind) for kind in kinds]),
         restart=np.array([_restart(run, kind) for kind in kinds]),
         replaced=np.array([kind.replaces_node for kind in kinds]),
         silent=np.array([kind.silent for kind in kinds]),
@@ -220,6 +215,11 @@ def _level_of(run: RunDescription, kind: Kind) -> int:
         if kind.loses in _OUTLIVES[checkpoint.where]:
             return position
     return len(run.checkpoints) - 1
+
+
+def _detection(run: RunDescription, kind: Kind) -> float:
+    own = run.recovery.detection_seconds if kind.detection_seconds is None else kind.detection_seconds
+    return own * run.failures.detection_factor
 
 
 def _restart(run: RunDescription, kind: Kind | None) -> float:
