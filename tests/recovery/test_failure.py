@@ -17,7 +17,7 @@ from stoker.training.marks import Board
 MARK = Board(1).read(0)
 
 
-def killed(number: signal.Signals, memory_ran_out: bool) -> dict[int, Sight]:
+def killed(number: signal.Signals, memory_ran_out: bool | None) -> dict[int, Sight]:
     return {0: Sight(MARK, "S", None, None, True), 3: Sight(MARK, "?", -number, None, False, memory_ran_out)}
 
 
@@ -29,6 +29,22 @@ def test_a_rank_that_its_node_killed_for_memory_is_told_as_such() -> None:
     plain = first_failure(killed(signal.SIGKILL, memory_ran_out=False))
     assert plain is not None
     assert plain.kind == "killed"
+
+
+@pytest.mark.parametrize(
+    ("ran_out", "said"),
+    [
+        (False, "rank 3 was killed by SIGKILL from outside (the system did not run out of memory)."),
+        (None, "rank 3 was killed by SIGKILL; often that is the system running out of memory."),
+    ],
+    ids=["counted", "not-counted"],
+)
+def test_memory_is_suspected_only_where_the_system_does_not_count_its_kills(
+    ran_out: bool | None, said: str
+) -> None:
+    failure = first_failure(killed(signal.SIGKILL, ran_out))
+    assert failure is not None
+    assert failure.message == said
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
+from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.recovery.blame import GroupView, RankView
@@ -19,6 +20,9 @@ from stoker.recovery.processes import Address, Message, RankProcess, end_ranks, 
 from stoker.training.marks import Board, Mark
 from stoker.training.out_of_memory import oom_kills
 from stoker.training.rank import Job
+
+_KILLS = Path("/proc/vmstat")
+"""Where Linux counts what it kills for memory."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,9 @@ class Sight:
     """What it said of itself when it failed."""
     talks: bool
     """Whether there may be messages of it still to come."""
-    memory_ran_out: bool = False
-    """Whether it was killed after the system of its node had begun to kill for memory."""
+    memory_ran_out: bool | None = False
+    """Whether it was killed after the system of its node had begun to kill for memory; None where that system does
+    not count what it kills."""
 
 
 class Crew(Protocol):
@@ -161,7 +166,9 @@ class LocalCrew:
 
     def _sight(self, one: RankProcess, mark: Mark, state: str) -> Sight:
         code = one.process.exitcode
-        memory = code == -signal.SIGKILL and oom_kills() > self._killed_before
+        memory: bool | None = code == -signal.SIGKILL and oom_kills() > self._killed_before
+        if code == -signal.SIGKILL and not _KILLS.exists():
+            memory = None
         return Sight(mark, state, code, one.failure, one.listening or one.is_alive, memory)
 
     def views(self) -> dict[int, RankView]:

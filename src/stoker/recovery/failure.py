@@ -104,13 +104,17 @@ def hang(views: Mapping[int, RankView], silent_seconds: float, limit_seconds: fl
     return Failure("hang", blame.ranks, f"{said}.", StokerError(f"{said}."), evidence, noticed=noticed)
 
 
-def _as_killed(rank: int, number: int, memory_ran_out: bool) -> Failure:
+def _as_killed(rank: int, number: int, memory_ran_out: bool | None) -> Failure:
     name = signal.Signals(number).name
     evidence = {"signal": name}
     if memory_ran_out:
         said = f"rank {rank} was killed by the system, which ran out of memory."
         return Failure("out_of_memory", (rank,), said, OutOfMemory(f"{said} {_SAVED}"), evidence, said_by_rank=True)
-    hint = "; often that is the system running out of memory" if name == "SIGKILL" else ""
+    hint = ""
+    if name == "SIGKILL":
+        unknown = memory_ran_out is None
+        often = "; often that is the system running out of memory"
+        hint = often if unknown else " from outside (the system did not run out of memory)"
     said = f"rank {rank} was killed by {name}{hint}."
     return Failure("killed", (rank,), said, StokerError(f"{said} {_SAVED}"), evidence)
 
