@@ -95,10 +95,10 @@ def _contents(folder: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def _refusal(recipe: Path, *overrides: str) -> str:
+def _refusal(recipe: Path, *overrides: str, steps: int = 204) -> str:
     """What a command says that goes on from checkpoints that do not fit; nothing of them has changed."""
     before = _contents(recipe.parent / "saved here")
-    result = stoker("train", recipe, "training.steps=204", *overrides)
+    result = stoker("train", recipe, f"training.steps={steps}", *overrides)
     assert result.returncode == 2, result.stdout + result.stderr
     assert _contents(recipe.parent / "saved here") == before
     return result.stderr
@@ -107,6 +107,11 @@ def _refusal(recipe: Path, *overrides: str) -> str:
 def test_checkpoints_of_another_vocabulary_are_refused_with_what_differs(job: tuple[Path, str]) -> None:
     said = _refusal(job[0], "name=other", "tokenizer.vocabulary_size=300")
     assert "the vocabularies differ: 320 tokens there, 300 here" in " ".join(said.split()).lower()
+
+
+def test_the_last_step_of_another_model_is_not_taken_for_this_one_trained(job: tuple[Path, str]) -> None:
+    said = _refusal(job[0], "name=deeper", "model.layers=3", steps=200)
+    assert "blocks.2" in said
 
 
 def test_checkpoints_of_a_newer_format_are_refused_with_their_version(job: tuple[Path, str]) -> None:

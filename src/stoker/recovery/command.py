@@ -17,7 +17,7 @@ from stoker.data.prepare import prepare
 from stoker.errors import StokerError, Terminated
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
-from stoker.record import SUPERVISOR, RecordWriter
+from stoker.record import SUPERVISOR, Record, RecordWriter
 from stoker.recovery.faults import Fault
 from stoker.recovery.leading import Lead
 from stoker.recovery.nodes import read_notice
@@ -52,7 +52,9 @@ def train_holding(
     corpus = prepare(loaded, progress)
     job = replace(open_run(loaded, run, corpus, progress), snapshots=copies)
     checkpoint = latest(checkpoints_of(run, loaded.recipe.checkpoint))
-    if checkpoint is not None and step_of(checkpoint) >= loaded.recipe.training.steps:
+    done = checkpoint is not None and step_of(checkpoint) >= loaded.recipe.training.steps
+    # One that this run did not write may be another model's: the ranks compare before they take it.
+    if checkpoint is not None and done and step_of(checkpoint) in Record(run.record).steps(["step"])["step"]:
         return TrainingOutcome(run, step_of(checkpoint), checkpoint, trained_now=False)
     first = step_of(checkpoint) if checkpoint else 0
     with (
@@ -62,7 +64,7 @@ def train_holding(
         shown(progress, job, first) as report,
         _recording(run) as record,
     ):
-        _Command(job, faults, lock, stop, report, progress, record, lead).run(supervisors)
+        _Command(job, faults, lock, stop, report, progress, record, lead, first).run(supervisors)
     return outcome_of(run)
 
 
@@ -84,7 +86,10 @@ class _Command:
         progress: Progress,
         record: RecordWriter,
         lead: Lead | None,
+        saved: int = 0,
     ) -> None:
+        """`saved` is the step of the newest checkpoint, 0 when there is none."""
+        self._saved: int | None = saved
         self._job = job
         self._faults = faults
         self._lock = lock
@@ -145,10 +150,20 @@ class _Command:
                 self._progress.say(f"fault: {message['fault']}")
             case "say":
                 self._progress.say(message["line"])
+            case "goes_on":
+                self._progress.say(f"going on after step {message['step']:,}{self._whence(message['step'])}")
             case _:
                 if message["kind"] == "step":
                     self._deaths = 0
+                    self._saved = None
                 self._report(message)
+
+    def _whence(self, step: int) -> str:
+        """Where the state comes from that an earlier command left; of one that this command made it is not said."""
+        saved, self._saved = self._saved, None
+        if saved is None:
+            return ""
+        return " from copies in memory" if step > saved else f" from the checkpoint of step {step:,}"
 
     def _learn(self, row: dict[str, Any]) -> None:
         """What the next supervisor has to know."""
