@@ -105,6 +105,8 @@ class _Bar:
 
     def describe(self, text: str) -> None:
         self._detail = text
+        if time.monotonic() - self._drawn >= _REDRAW_SECONDS:
+            self._redraw()
 
     def close(self) -> None:
         self._bars.remove_task(self._id)
@@ -126,16 +128,19 @@ class _Lines:
         self._name = name
         self._total = total
         self._unit = unit
-        self._begun = self._said = time.monotonic()
-        self._start: float | None = None
+        self._said = time.monotonic()
+        self._advances = 0
+        self._start: tuple[float, float] = (0, 0)
+        """When it got under way, and what was done by then."""
         self.done: float = 0
         self._detail = ""
 
     def advance(self, amount: float = 1) -> None:
         self.done += amount
-        if self._start is None:
-            self._start = self.done  # what a resumed run had done before says nothing about its speed
         now = time.monotonic()
+        self._advances += 1
+        if self._advances <= 2:  # what a resumed run had done before, and starting up, say nothing about its speed
+            self._start = (now, self.done)
         if now - self._said >= _LINE_SECONDS:
             self._said = now
             left = self._left(now)
@@ -149,10 +154,11 @@ class _Lines:
         pass
 
     def _left(self, now: float) -> str:
-        gained = self.done - (self._start or 0)
+        begun, before = self._start
+        gained = self.done - before
         if self._total is None or gained <= 0:
             return ""
-        return f"{duration((self._total - self.done) * (now - self._begun) / gained)} left"
+        return f"{duration((self._total - self.done) * (now - begun) / gained)} left"
 
 
 def _of_total(done: float, total: float | None, unit: str) -> str:

@@ -20,6 +20,7 @@ from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, RecordWriter
 from stoker.recovery.faults import Fault
 from stoker.recovery.leading import Lead
+from stoker.recovery.looking import states_of
 from stoker.recovery.nodes import read_notice
 from stoker.recovery.processes import Message, as_error
 from stoker.recovery.standby import Standby, Supervisors
@@ -31,6 +32,8 @@ from stoker.training.signals import StopRequest, listening
 
 _DURING_ATTEMPTS = ("node_joined", "node_lost", "shrunk", "grown", "network_slow")
 """Events that end no attempt; all others of a supervisor do."""
+_STOPPED_SECONDS = 5.0
+"""How long a supervisor may be stopped (SIGSTOP): nobody watches over the ranks meanwhile."""
 _DEATHS = 3
 """How often the supervisor may die without a step between before the command gives up."""
 
@@ -110,7 +113,8 @@ class _Command:
             self._job = replace(self._job, attempt=self._job.attempt + 1)
 
     def _until_it_ends(self, supervisor: Standby) -> bool:
-        """Whether the run is finished; False when the supervisor died."""
+        """Whether the run is finished; False when the supervisor died, or was stopped and has been ended."""
+        stopped_since: float | None = None
         try:
             supervisor.lead(self._job, self._faults, self._lock, self._lead)
         except (BrokenPipeError, ConnectionError):
@@ -120,6 +124,10 @@ class _Command:
                 self._forwarded = True
                 os.kill(supervisor.process.pid, passed_on(self._stop))
             if not connection.wait([supervisor.channel, supervisor.process.sentinel], timeout=0.2):
+                now = time.monotonic()
+                stopped_since = (stopped_since or now) if states_of([supervisor.process.pid]) == ["T"] else None
+                if stopped_since is not None and now - stopped_since > _STOPPED_SECONDS:
+                    supervisor.process.kill()
                 continue
             try:
                 message = supervisor.channel.recv() if supervisor.channel.poll() else None

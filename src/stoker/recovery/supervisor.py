@@ -149,6 +149,8 @@ class Supervisor:
 
     def _say_that_it_goes_on(self, step: int) -> None:
         if self._failed is None:
+            if step:  # of an earlier command, supervisor or set of nodes: what it came from the command knows
+                self._tell({"kind": "goes_on", "step": step})
             return
         noticed, done = self._failed
         self._failed = None
