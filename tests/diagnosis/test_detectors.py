@@ -194,7 +194,9 @@ def test_fewer_ranks_make_a_slower_step_a_note() -> None:
     ranks[300:] = 4
     (finding,) = find_throughput_drops(curve(seconds), {}, np.full(ROWS, 1000.0), ranks)
     assert finding.severity == "note"
-    assert [one.measure for one in finding.evidence] == ["seconds of a step", "ranks"]
+    assert finding.cause == "layout_changed"
+    assert finding.first_step == 301
+    assert finding.evidence[0].observed == "the layout changed: 8 ranks before, 4 ranks since"
 
 
 def test_a_long_wait_for_the_next_row_is_a_stall_and_saving_is_none() -> None:

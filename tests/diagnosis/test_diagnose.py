@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from stoker import cli
-from stoker.diagnosis import Diagnosis, diagnose
+from stoker.diagnosis import Diagnosis, Evidence, Finding, Remedy, diagnose
+from stoker.diagnosis.diagnose import without_sameness
 from stoker.diagnosis.telling import in_text
 from stoker.record import SUPERVISOR, RecordWriter
 from stoker.run_directory import RunDirectory
@@ -281,6 +282,57 @@ def test_the_same_failure_many_times_is_one_finding_that_counts_them(tmp_path: P
     (finding,) = diagnose(run).findings
     assert (finding.first_step, finding.last_step) == (20, 110)
     assert [one.observed for one in finding.evidence if one.measure == "times"] == [10.0]
+
+
+def test_a_failure_that_the_run_recovered_from_needs_nobody_until_it_repeats(tmp_path: Path) -> None:
+    run = write_run(tmp_path, step_rows())
+    killed = event("failure", 90, kind="killed", ranks=[1], message="rank 1 was killed by SIGKILL.", retried=True)
+    write_run(tmp_path, [killed], rank=SUPERVISOR, kind="event")
+    told = in_text(diagnose(run))
+    assert "cause: killed (certain)" in told
+    assert "at step 90: rank 1 was killed by SIGKILL; the ranks are started again" in told
+    assert "nothing: the run went on by itself; only if it repeats" in told
+    write_run(tmp_path, [killed, killed], rank=SUPERVISOR, kind="event")
+    (finding,) = diagnose(run).findings
+    assert (finding.severity, finding.remedy.action) == ("warning", "recovered_often")
+
+
+def test_a_stop_that_was_asked_for_is_a_note_of_its_own_and_blames_nobody(tmp_path: Path) -> None:
+    run = write_run(tmp_path, step_rows())
+    write_run(tmp_path, [event("terminated", ROWS)], kind="event")
+    asked = event("failure", ROWS, kind="terminated", ranks=[3], message="asked to stop", retried=False)
+    write_run(tmp_path, [asked], rank=SUPERVISOR, kind="event")
+    (finding,) = diagnose(run).findings
+    assert (finding.kind, finding.severity, finding.ranks) == ("stop_requested", "note", ())
+
+
+def test_a_kill_of_the_whole_command_and_another_layout_after_it_are_told(tmp_path: Path) -> None:
+    """Attempt 1 has no recorded end; attempt 2 goes on from step 118 with 4 ranks, and slower steps."""
+    first = step_rows(rows=120, ranks=2)
+    second = [{**row, "attempt": 2, "time": row["time"] + 500, "ranks": 4} for row in step_rows()[118:]]
+    for row in second:
+        row["seconds"] = {name: 2 * value for name, value in row["seconds"].items()}
+    run = write_run(tmp_path, [*first, *second])
+    resumed = {**event("resumed", 118), "attempt": 2, "time": 1.7e9 + 610}
+    ended = {**event("finished", ROWS), "attempt": 2, "time": 1.7e9 + 800}
+    write_run(tmp_path, [event("started", 0), resumed, ended], kind="event")
+    found = {finding.cause: finding for finding in diagnose(run).findings}
+    assert set(found) == {"command_killed", "layout_changed"}
+    assert (found["command_killed"].kind, found["command_killed"].severity) == ("failure", "note")
+    assert (found["layout_changed"].kind, found["layout_changed"].first_step) == ("throughput_drop", 119)
+    told = in_text(diagnose(run))
+    assert "the layout changed: 2 ranks before, 4 ranks since" in told
+    assert "certain" not in told
+
+
+def test_evidence_that_is_as_expected_is_left_out() -> None:
+    same = Evidence(measure="ranks", expected=2.0, observed=2.0, step=5)
+    other = Evidence(measure="loss", expected=2.0, observed=3.0, step=5)
+    finding = Finding(
+        kind="spike", severity="note", first_step=5, last_step=5, confidence=0.9, evidence=(same, other),
+        remedy=Remedy(action="none"),
+    )  # fmt: skip
+    assert without_sameness(finding).evidence == (other,)
 
 
 def test_diagnose_loads_no_torch(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from stoker.diagnosis.finding import Finding
+from stoker.diagnosis.finding import Evidence, Finding
 from stoker.diagnosis.gradient_growth import find_gradient_growth
 from stoker.diagnosis.incidents import together
 from stoker.diagnosis.loss_drop import find_loss_drops
@@ -31,6 +31,7 @@ from stoker.diagnosis.throughput import find_throughput_drops
 from stoker.diagnosis.told import told
 from stoker.record import Gap, Record, names_of
 from stoker.run_directory import RunDirectory
+from stoker.wording import figure
 
 _ABOUT_DOCUMENTS = ("spike", "divergence", "nan", "step_rise", "step_drop", "source_drift", "gradient_growth")
 _ROWS_OF_DOCUMENTS = 8
@@ -104,7 +105,7 @@ def find_all(rows: RunRows) -> list[Finding]:
     for detect in (_of_loss, _of_figures, _of_time, _of_ranks, _of_routing, _of_evaluations):
         found += detect(rows)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
-    merged = [_with_documents(rows, finding) for finding in together(found, near)]
+    merged = [_with_documents(rows, without_sameness(finding)) for finding in together(found, near)]
     return sorted(merged, key=lambda finding: finding.rank_of_importance)
 
 
@@ -159,6 +160,19 @@ def _of_evaluations(rows: RunRows) -> Iterator[Finding]:
     training = rows.curve("loss")
     for (source,), own in rows.evaluations.drop_nulls("step").group_by("source", maintain_order=True):
         yield from find_overfitting(curve_of(own.sort("step"), "loss"), training, str(source))
+
+
+def without_sameness(finding: Finding) -> Finding:
+    """Without evidence that is, as it is spelled, what was expected; unless there is no other."""
+    telling = [one for one in finding.evidence if not _is_as_expected(one)]
+    return finding.model_copy(update={"evidence": tuple(telling)}) if telling else finding
+
+
+def _is_as_expected(evidence: Evidence) -> bool:
+    expected, observed = evidence.expected, evidence.observed
+    if isinstance(expected, float) and isinstance(observed, float):
+        return figure(expected) == figure(observed)
+    return expected is not None and expected == observed
 
 
 def _with_documents(rows: RunRows, finding: Finding) -> Finding:

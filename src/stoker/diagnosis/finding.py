@@ -28,9 +28,12 @@ Kind = Literal[
     "silent_corruption",
     "save_failed",
     "failure",
+    "stop_requested",
     "record_incomplete",
 ]
 WEIGHT: Mapping[Severity, int] = {"alarm": 2, "warning": 1, "note": 0}
+EVENT = "what happened"
+"""The measure of evidence that tells of an event in words."""
 
 
 class Evidence(BaseModel):
@@ -74,6 +77,7 @@ class Finding(BaseModel):
     documents: tuple[tuple[int, int], ...] = ()
     """Ranges of sample numbers, both ends included, that `stoker data show` prints the documents of."""
     confidence: float = Field(ge=0, le=1)
+    """1 for what an event records."""
     evidence: tuple[Evidence, ...]
     """The first to be seen comes first."""
     remedy: Remedy

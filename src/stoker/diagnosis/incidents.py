@@ -17,24 +17,28 @@ FAMILIES: tuple[tuple[Kind, ...], ...] = (
         "source_drift",
         "gradient_growth",
     ),
-    ("hang", "failure", "stall"),
+    ("hang", "failure", "stop_requested", "stall"),
     ("slow_rank", "throughput_drop"),
 )
 """Kinds that one cause can show itself as. Of several the foremost names the incident."""
+_TOLD_KINDS = ("hang", "failure", "stop_requested")
 _MOST_EVIDENCE = 8
+LAYOUT_CHANGED = "layout_changed"
+"""The cause of what another number of ranks explains: no other finding is of the same incident."""
 
 
 def together(findings: Iterable[Finding], near: int) -> list[Finding]:
     """Merge findings of a family whose steps overlap or are at most `near` steps apart. Other kinds stay as
     they are."""
-    merged: list[Finding] = []
     rest = list(findings)
+    merged = [one for one in rest if one.cause == LAYOUT_CHANGED]
+    rest = [one for one in rest if one.cause != LAYOUT_CHANGED]
     for family in FAMILIES:
         own = sorted((one for one in rest if one.kind in family), key=_begin)
         rest = [one for one in rest if one.kind not in family]
         groups: list[list[Finding]] = []
         for one in own:
-            group = next((group for group in groups if any(_same(other, one, near) for other in group)), None)
+            group = next((group for group in groups if _fits(group, one, near)), None)
             if group is None:
                 groups.append([one])
             else:
@@ -57,8 +61,13 @@ def _same(earlier: Finding, later: Finding, near: int) -> bool:
     """Whether `later`, which does not begin before `earlier`, is of the same incident."""
     if earlier.ranks and later.ranks and not set(earlier.ranks) & set(later.ranks):
         return False
-    both_told = earlier.kind in ("failure", "hang") and later.kind in ("failure", "hang")
-    return not both_told and _begin(later) <= _end(earlier, near) + near
+    return _begin(later) <= _end(earlier, near) + near
+
+
+def _fits(group: Sequence[Finding], one: Finding, near: int) -> bool:
+    """Whether `one` is of the group's incident; two that events tell of never are one."""
+    both_told = one.kind in _TOLD_KINDS and any(other.kind in _TOLD_KINDS for other in group)
+    return not both_told and any(_same(other, one, near) for other in group)
 
 
 def _merged(group: Sequence[Finding], family: Sequence[Kind]) -> Finding:

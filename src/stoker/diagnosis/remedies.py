@@ -32,6 +32,10 @@ REMEDIES: dict[str, str] = {
     "balance_experts": "balance experts more (`model.moe.auxiliary_loss`), and go back to before step {step}",
     "stop_or_add_data": "stop at the checkpoint of step {step}, the best on held-out text, or add other text",
     "check_storage": "free room or mend the storage; older checkpoints stand",
+    "layout_changed": "nothing, where the other layout was meant; `stoker plan` says what it is expected to do",
+    "recovered": "nothing: the run went on {how}; only if it repeats, {then}",
+    "recovered_often": "the run went on each time, but it repeats: {then}",
+    "go_on": "the same command goes on from the newest copy or checkpoint",
     "read_failure": "read what failed; the same command goes on from the newest checkpoint",
     "check_progress": "see whether the run still goes on, and what it waits for",
 }

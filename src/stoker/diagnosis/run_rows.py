@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from stoker.diagnosis.course import course_of
 from stoker.diagnosis.recent_past import Curve, Numbers, as_numbers, as_steps
-from stoker.record import SUPERVISOR, Record, names_of
-from stoker.record.segments import rank_folder
+from stoker.record import Record, names_of
 
 _COLUMNS = (
     "attempt", "time", "loss", "loss_by_source", "gradient_norm", "learning_rate", "tokens", "tokens_seen",
@@ -43,15 +43,12 @@ class RunRows:
     @classmethod
     def load(cls, record: Record, now: float | None = None) -> RunRows:
         """Read the columns that detectors take."""
-        events = record.events()
-        if rank_folder(record.folder, SUPERVISOR).is_dir():
-            events = sorted([*events, *record.events(SUPERVISOR)], key=lambda event: event.get("time") or 0.0)
         return cls(
             table=_ordered(record.steps(_COLUMNS)),
             by_rank={rank: _ordered(record.steps(_RANK_COLUMNS, rank=rank)) for rank in record.ranks if rank != 0},
             routing=record.rows("routing", ["step", "module", "largest_load", "smallest_load"]),
             evaluations=record.evaluations(),
-            events=events,
+            events=course_of(record, under_way=now is not None),
             now=now,
         )
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from stoker.diagnosis.diagnose import Diagnosis
-from stoker.diagnosis.finding import Evidence, Finding
+from stoker.diagnosis.finding import EVENT, Evidence, Finding
 from stoker.diagnosis.remedies import in_words
 from stoker.plural import counted
-from stoker.wording import NOTHING, exact, figure, moment, percent, words
+from stoker.wording import NOTHING, exact, figure, moment, words
 
 _GAPS_SHOWN = 12
 _INDENT = " " * 9
+_SURENESS = ((0.9, "strong evidence"), (0.7, "fair evidence"), (0.0, "weak evidence"))
 
 
 def in_text(diagnosis: Diagnosis) -> str:
@@ -39,18 +41,46 @@ def _headline(diagnosis: Diagnosis) -> str:
     return f"{diagnosis.run}: {counted(diagnosis.rows, 'rows')}, {span}{state}"
 
 
-def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
+@dataclass(frozen=True)
+class Told:
+    """A finding in words."""
+
+    severity: str
+    what: str
+    """Kind, time, cause, and how sure."""
+    where: str
+    """Ranks, sources and samples; empty where none are known."""
+    evidence: tuple[str, ...]
+    remedy: str
+
+
+def in_words_of(finding: Finding, diagnosis: Diagnosis) -> Told:
+    """The finding as a terminal and the report tell it."""
     cause = "" if finding.cause == "unknown" else f", cause: {words(finding.cause)}"
-    yield (
-        f"{finding.severity.upper():<9}{words(finding.kind)}, {_when(finding, diagnosis)}{cause} "
-        f"({percent(finding.confidence)} sure)"
+    return Told(
+        severity=finding.severity,
+        what=f"{words(finding.kind)}, {_when(finding, diagnosis)}{cause} ({_how_sure(finding.confidence)})",
+        where=_where(finding),
+        evidence=tuple(map(_evidence, finding.evidence)),
+        remedy=in_words(finding.remedy),
     )
-    where = _where(finding)
-    if where:
-        yield _INDENT + where
-    for evidence in finding.evidence:
-        yield _INDENT + _evidence(evidence)
-    yield f"{_INDENT}→ {in_words(finding.remedy)}"
+
+
+def _how_sure(confidence: float) -> str:
+    """No figure: it has not been compared with how often findings were right."""
+    if confidence >= 1:
+        return "certain"
+    return next(said for least, said in _SURENESS if confidence >= least)
+
+
+def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
+    told = in_words_of(finding, diagnosis)
+    yield f"{told.severity.upper():<9}{told.what}"
+    if told.where:
+        yield _INDENT + told.where
+    for line in told.evidence:
+        yield _INDENT + line
+    yield f"{_INDENT}→ {told.remedy}"
 
 
 def _when(finding: Finding, diagnosis: Diagnosis) -> str:
@@ -80,6 +110,8 @@ def _where(finding: Finding) -> str:
 def _evidence(evidence: Evidence) -> str:
     at = "" if evidence.step is None else f" at step {exact(evidence.step)}"
     expected, observed = _spelled(evidence.expected), _spelled(evidence.observed)
+    if evidence.measure == EVENT:
+        return observed if evidence.step is None else f"at step {exact(evidence.step)}: {observed}"
     if evidence.expected is None:
         return f"{evidence.measure}: {observed}{at}"
     if isinstance(evidence.expected, str):

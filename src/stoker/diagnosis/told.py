@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from stoker.diagnosis.finding import Evidence, Finding, Kind, Severity
+from stoker.diagnosis.course import COMMAND_ENDED, Event, detail_of
+from stoker.diagnosis.finding import EVENT, Evidence, Finding, Kind, Severity
+from stoker.diagnosis.in_a_line import in_a_line
 from stoker.diagnosis.recent_past import spelled
 from stoker.diagnosis.remedies import remedy
 
-Event = dict[str, Any]
-_SURE = 0.99
+_SURE = 1.0
+"""An event says so."""
+_INFERRED = 0.9
 _SHOWN = 6
+_OFTEN = 3
+"""Times from which on what a run recovers from by itself is worth a look."""
+_IF_IT_REPEATS = {
+    "killed": "see in the machine's log whether memory ran out, or who killed it",
+    "out_of_memory": "let it need less: `stoker plan` says how",
+    "hang": "look where the ranks waited for each other, and test the machine: `stoker bench collectives`",
+    "node_lost": "test that node and its network",
+}
 
 
 def told(events: Iterable[Event], last_step: int | None) -> list[Finding]:
@@ -43,20 +54,19 @@ def _together(same: Sequence[Finding]) -> Finding:
     last = max(same, key=lambda one: ("note", "warning", "alarm").index(one.severity))
     steps = [step for one in same for step in (one.first_step, one.last_step) if step is not None]
     evidence = [part for one in same for part in one.evidence]
-    times = Evidence(measure="times", expected=0.0, observed=float(len(same)), step=None)
+    times = Evidence(measure="times", expected=None, observed=float(len(same)), step=None)
+    often: dict[str, Any] = {}
+    if len(same) >= _OFTEN and last.remedy.action == "recovered":
+        often = {"severity": "warning", "remedy": remedy("recovered_often", then=last.remedy.arguments["then"])}
     return last.model_copy(
         update={
+            **often,
             "first_step": min(steps, default=None),
             "last_step": max(steps, default=None),
             "evidence": (times, *evidence[-_SHOWN:]),
             "documents": tuple(dict.fromkeys(part for one in same for part in one.documents))[-_SHOWN:],
         }
     )
-
-
-def _detail(event: Event) -> dict[str, Any]:
-    detail = event.get("detail")
-    return detail if isinstance(detail, dict) else {}
 
 
 def _step(event: Event) -> int | None:
@@ -79,7 +89,7 @@ def _number(value: Any) -> float | str | None:
 
 def _guarded(event: Event, went_on: bool) -> Finding:
     """A step that the guard held back or let pass."""
-    detail, name = _detail(event), str(event["event"])
+    detail, name = detail_of(event), str(event["event"])
     kind: Kind = "nan" if name == "non_finite" else "divergence" if name == "divergence" else "spike"
     first = detail.get("first_step")
     step = first if isinstance(first, int) else _step(event)
@@ -108,7 +118,7 @@ def _guarded(event: Event, went_on: bool) -> Finding:
 
 def _slow_rank(event: Event, went_on: bool) -> Finding:
     """Ranks that were slow when each was timed alone."""
-    detail = _detail(event)
+    detail = detail_of(event)
     ranks, seconds = _ranks(detail), detail.get("seconds")
     times = [float(one) for one in seconds] if isinstance(seconds, list) else []
     slow = [times[rank] for rank in ranks if rank < len(times)]
@@ -134,7 +144,7 @@ def _slow_rank(event: Event, went_on: bool) -> Finding:
 
 def _corruption(event: Event, went_on: bool) -> Finding:
     """Ranks that computed something else from the same bits, or hold other bits."""
-    detail = _detail(event)
+    detail = detail_of(event)
     verdict, ranks = _words(detail, "verdict"), _ranks(detail)
     passing = went_on and verdict not in ("persistent", "undecided")
     return Finding(
@@ -159,12 +169,12 @@ def _corruption(event: Event, went_on: bool) -> Finding:
 
 def _failure(event: Event, went_on: bool) -> Finding:
     """An attempt that ended short."""
-    detail = _detail(event)
-    what = _words(detail, "kind") or "error"
+    detail = detail_of(event)
+    what = _words(detail, "kind") or ("killed" if event["event"] == "supervisor_died" else "error")
     gave_up = event.get("event") == "gave_up" or detail.get("retried") is False
-    severity: Severity = "alarm" if gave_up and not went_on else "note" if went_on else "warning"
-    if what == "terminated":  # somebody asked for it
-        severity = "note"
+    severity: Severity = "note" if went_on else "alarm" if gave_up else "warning"
+    how = "when it was started again" if gave_up else "by itself"
+    then = _IF_IT_REPEATS.get(what, "read what failed")
     return Finding(
         kind="hang" if what == "hang" else "failure",
         cause=what,
@@ -173,16 +183,42 @@ def _failure(event: Event, went_on: bool) -> Finding:
         last_step=_step(event),
         ranks=_ranks(detail),
         confidence=_SURE,
-        evidence=(
-            Evidence(
-                measure="ranks",
-                expected="at work",
-                observed=_words(detail, "reason", "message") or what,
-                step=_step(event),
-            ),
-        ),
-        remedy=remedy("read_failure"),
+        evidence=(_recorded(event),),
+        remedy=remedy("recovered", how=how, then=then) if went_on else remedy("read_failure"),
     )
+
+
+def _command_ended(event: Event, went_on: bool) -> Finding:
+    """The end of an attempt that nobody could record."""
+    then = _IF_IT_REPEATS["killed"]
+    return Finding(
+        kind="failure",
+        cause="command_killed",
+        severity="note" if went_on else "warning",
+        first_step=_step(event),
+        last_step=_step(event),
+        confidence=_INFERRED,
+        evidence=(_recorded(event),),
+        remedy=remedy("recovered", how="when it was started again", then=then) if went_on else remedy("go_on"),
+    )
+
+
+def _stop_requested(event: Event, went_on: bool) -> Finding:
+    """Somebody asked the run to stop, and it did."""
+    return Finding(
+        kind="stop_requested",
+        severity="note",
+        first_step=_step(event),
+        last_step=_step(event),
+        confidence=_SURE,
+        evidence=(_recorded(event),),
+        remedy=remedy("none") if went_on else remedy("go_on"),
+    )
+
+
+def _recorded(event: Event) -> Evidence:
+    """The event in the words that the report has for it."""
+    return Evidence(measure=EVENT, expected=None, observed=in_a_line(event), step=_step(event))
 
 
 def _save_failed(event: Event, went_on: bool) -> Finding:
@@ -196,7 +232,10 @@ def _save_failed(event: Event, went_on: bool) -> Finding:
         confidence=_SURE,
         evidence=(
             Evidence(
-                measure="checkpoint", expected="saved", observed=_words(_detail(event), "reason"), step=_step(event)
+                measure="checkpoint",
+                expected="saved",
+                observed=_words(detail_of(event), "reason"),
+                step=_step(event),
             ),
         ),
         remedy=remedy("check_storage"),
@@ -205,7 +244,7 @@ def _save_failed(event: Event, went_on: bool) -> Finding:
 
 def _record_incomplete(event: Event, went_on: bool) -> Finding:
     """Rows that could not be written."""
-    detail = _detail(event)
+    detail = detail_of(event)
     lost = detail.get("rows")
     return Finding(
         kind="record_incomplete",
@@ -228,10 +267,12 @@ def _record_incomplete(event: Event, went_on: bool) -> Finding:
 
 def _replayed(event: Event, went_on: bool) -> Finding:
     """A step that was computed a second time."""
-    detail = _detail(event)
+    detail = detail_of(event)
     if not detail.get("agrees") and detail.get("agrees") is not None:
         return _corruption(event, went_on)
     losses = detail.get("losses")
+    known = [_number(one) for one in losses] if isinstance(losses, list) else []
+    same = len(known) > 1 and known[0] == known[-1]
     return Finding(
         kind="spike",
         severity="note",
@@ -241,8 +282,8 @@ def _replayed(event: Event, went_on: bool) -> Finding:
         evidence=(
             Evidence(
                 measure="loss, when the step was computed again from the same bits",
-                expected=_number(losses[0]) if isinstance(losses, list) and losses else None,
-                observed=_number(losses[-1]) if isinstance(losses, list) and losses else None,
+                expected=known[0] if known and not same else None,
+                observed="the same" if same else known[-1] if known else None,
                 step=_step(event),
             ),
         ),
@@ -264,6 +305,8 @@ _TELLERS: dict[str, Callable[[Event, bool], Finding]] = {
     "failure": _failure,
     "gave_up": _failure,
     "supervisor_died": _failure,
+    "terminated": _stop_requested,
+    COMMAND_ENDED: _command_ended,
     "record_rows_lost": _record_incomplete,
     "record_write_failed": _record_incomplete,
 }
