@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stoker.cli.arguments import AsJson, Overrides, load
-from stoker.console import print_json, print_result, progress_for, table
-from stoker.errors import EXIT_FAILED, BadInput
+from stoker.console import print_error, print_json, print_result, progress_for, table
+from stoker.errors import EXIT_FAILED, EXIT_TERMINATED, BadInput, Terminated
 from stoker.plural import counted
 
 if TYPE_CHECKING:
@@ -72,7 +72,12 @@ def drill(
     drills = [_parsed(text) for text in fault or ()] + drawn(loaded, kind or ["kill"], draw, per_run, seed)
     progress = progress_for(json)
     drills = drills or every_kind(loaded, seed)
-    found = rehearse(loaded, drills, folder or loaded.run.path.parent / "drills", progress, nodes)
+    try:
+        found = rehearse(loaded, drills, folder or loaded.run.path.parent / "drills", progress, nodes)
+    except (Terminated, KeyboardInterrupt) as stop:
+        why = f" ({stop})" if str(stop) else ""
+        print_error(f"stopped{why}, and with it the runs that it had started; the same command begins anew")
+        raise typer.Exit(EXIT_TERMINATED) from None
     _show(found, json)
     if not all(one.survived for one in found):
         raise typer.Exit(EXIT_FAILED)

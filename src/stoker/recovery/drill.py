@@ -20,7 +20,7 @@ import torch
 from stoker.checkpoint import latest, read_weights
 from stoker.checkpoint.place import place
 from stoker.data.prepare import prepare
-from stoker.errors import StokerError
+from stoker.errors import StokerError, Terminated
 from stoker.progress import Progress, Silent
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
@@ -28,7 +28,7 @@ from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.recovery.drill_network import DrillNetwork, why_not
 from stoker.recovery.drill_nodes import run_on_nodes
 from stoker.recovery.faults import KINDS, Fault, parse_fault, require_no_network, require_possible
-from stoker.recovery.forked import Forked
+from stoker.recovery.forked import Forked, Stopped
 from stoker.recovery.standby import standby
 from stoker.recovery.supervised import train
 from stoker.run_directory import RunDirectory
@@ -96,7 +96,8 @@ def rehearse(
     """Run the recipe undisturbed, and once for each of `drills`, in folders of `folder`.
 
     With more than one of `nodes` each drill is a run over so many nodes, all on this machine; the undisturbed run
-    is on one. Raises `BadInput` when a fault cannot be, and `StokerError` when the undisturbed run fails.
+    is on one. Raises `BadInput` when a fault cannot be, `StokerError` when the undisturbed run fails, and
+    `Terminated` when this process is asked to stop, or a run is, by anything but a fault.
     """
     for faults in drills:
         for fault in faults:
@@ -205,8 +206,12 @@ def _command(
         else:
             _in_a_process(_train, loaded, run, faults, what="the command")
         finished, said = True, ""
+    except Terminated:  # it is these drills that were asked to stop
+        raise
     except StokerError as error:
         finished, said = False, str(error)
+        if isinstance(error, Stopped) and not any(fault.kind == "sigterm" for fault in faults):
+            raise Terminated(f"the run in {run.path} was asked to stop from outside: {error}") from None
     return finished, said, _in_a_process(_faults_done, run, what="reading the record") - before
 
 

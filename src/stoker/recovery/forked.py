@@ -9,7 +9,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from stoker.child_processes import die_with_parent
-from stoker.errors import StokerError, Terminated
+from stoker.errors import EXIT_TERMINATED, StokerError, Terminated
+
+
+class Stopped(StokerError):
+    """A process at work was asked to stop, by a signal to itself."""
 
 
 class Forked:
@@ -35,18 +39,23 @@ class Forked:
         return self._process.exitcode == -signal.SIGKILL
 
     def result(self) -> Any:
-        """Wait for what the function returns. Raises its `StokerError`, or one that says how the process ended."""
+        """Wait for what the function returns. Raises its error as a `StokerError`, or one that says how the process
+        ended; `Stopped` when it was asked to. When this process is asked to stop, the other is killed."""
         try:
             error, value = self._result.recv()
         except EOFError:
             self._process.join()
             code = self._process.exitcode or 0
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            raise StokerError(f"{self._what} {how}") from None
+            kind = Stopped if code in (EXIT_TERMINATED, -signal.SIGTERM) else StokerError
+            raise kind(f"{self._what} {how}") from None
+        except (Terminated, KeyboardInterrupt):
+            self._process.kill()
+            raise
         finally:
             self._process.join()
         if error is not None:
-            raise StokerError(error)
+            raise error
         return value
 
     def end(self) -> None:
@@ -58,9 +67,10 @@ class Forked:
 
 def _child(function: Callable[..., Any], arguments: tuple[Any, ...], result: Connection) -> None:
     die_with_parent(by_thread=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of the group: whoever started this judges it
     try:
         result.send((None, function(*arguments)))
     except Terminated as error:
-        result.send((f"{error} (exit code {error.exit_code})", None))
+        result.send((Stopped(f"{error} (exit code {error.exit_code})"), None))
     except Exception as error:
-        result.send((str(error) or type(error).__name__, None))
+        result.send((StokerError(str(error) or type(error).__name__), None))
