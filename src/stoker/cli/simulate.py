@@ -54,7 +54,7 @@ def simulate(
     parts = [words.summary(found), "", table(words.LOSSES, words.losses(found))]
     parts.append(table(words.KINDS, words.kinds(found)))
     parts.append(table(words.WORTHS, words.worth_rows(found)))
-    for what, rows in found.sweeps.items():
-        parts.append(table(words.sweep_headers(what), words.sweep_rows(rows, what)))
+    for what in found.sweeps:
+        parts.append(table(words.sweep_headers(what), words.sweep_rows(found, what)))
     parts.append(words.verdict(found))
     print_result("\n".join(parts))

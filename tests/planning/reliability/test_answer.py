@@ -91,6 +91,87 @@ def test_the_cheapest_number_of_spares_is_cheaper_than_its_neighbours() -> None:
         assert point_of(run.model_copy(update={"spares": spares})).cost_of_work > best.cost_of_work
 
 
+def test_every_answer_about_spares_names_the_same_optimum_and_the_sweep_has_its_neighbours() -> None:
+    run = read_run(None, ["accelerators=16384", "checkpoints.0.interval_seconds=300"])
+    seen = answer(run, 1, 0, ["spares"])
+    rows = {int(row.value): row.point.cost_of_work for row in seen.sweeps["spares"]}
+    (best,) = [int(row.value) for row in seen.sweeps["spares"] if row.best]
+    assert best == seen.spares == min(rows, key=lambda count: rows[count])
+    assert {best - 1, best + 1, run.spare_count} <= set(rows)
+    assert f"With {best} spare nodes instead of {run.spare_count} the work costs least" in words.verdict(seen)
+    at_best = answer(read_run(None, ["checkpoints.0.interval_seconds=300", f"spares.count={best}"]), 1, 0)
+    assert f"{best} spare nodes are about right" in words.verdict(at_best)
+
+
+def test_the_best_number_of_many_spares_is_sought_to_the_node() -> None:
+    given = ["accelerators=400000", "checkpoints.0.interval_seconds=60", "failures.per_1000_node_days=30"]
+    run = read_run(None, given)
+    count, best = best_spares(run)
+    assert count > 1000
+    for other in (count - 1, count + 1):
+        spares = run.spares.model_copy(update={"count": other})
+        assert point_of(run.model_copy(update={"spares": spares})).cost_of_work >= best.cost_of_work
+
+
+def test_an_interval_stands_in_its_sweep_as_it_was_given_beside_the_optimum_and_its_neighbours() -> None:
+    seen = answer(read_run(None, ["checkpoints.0.interval_seconds=1800"]), 1, 0, ["interval"])
+    rows = seen.sweeps["interval"]
+    assert [row.value for row in rows if row.given] == [1800]
+    (best,) = [position for position, row in enumerate(rows) if row.best]
+    assert 0 < best < len(rows) - 1
+    assert min(rows, key=lambda row: row.point.cost_of_work).best
+    assert rows[best].value == seen.intervals[0].best
+    assert ("1,800", "as described") in [(row[0], row[-1]) for row in words.sweep_rows(seen, "interval")]
+    assert "every 1,800 s of training" in words.summary(seen)
+
+
+def test_a_sweep_costs_the_same_work_however_a_run_is_described() -> None:
+    work = 10 * point_of(read_run(None, ["accelerators=8192"])).goodput.goodput
+    by_wall, by_work = (
+        sweep(read_run(None, ["accelerators=8192", given]), "accelerators")
+        for given in ("wall_days=10", f"ideal_days={work}")
+    )
+    for one, other in zip(by_wall, by_work, strict=True):
+        assert one.point.cost_of_work == pytest.approx(other.point.cost_of_work)
+        same = one.point.days_of_work * one.point.goodput.goodput * one.value
+        assert same == pytest.approx(work * 8192)
+
+
+def test_what_was_assumed_is_printed_and_told(found: Answer) -> None:
+    said = " ".join(words.summary(answer(read_run(None), 1, 0)).split())
+    for part in (
+        "60 days of training",
+        "$2.00 an accelerator-hour",
+        "restarts of 300 s",
+        "stall 5 s",
+        "load in 60 s",
+    ):
+        assert part in said
+    told = answer(read_run(None), 1, 0).as_json()
+    described = told["description"]
+    assert (described["ideal_days"], described["spares"]["count"], described["replicas"]["count"]) == (60, 18, 2048)
+    assert {kind["restart_seconds"] for kind in told["kinds"]} == {300}
+    again = [f"{name}={json.dumps(value)}" for name, value in described.items()]
+    assert read_run(None, again).spare_count == 18
+
+
+def test_a_restart_of_no_seconds_says_that_loading_is_left() -> None:
+    seen = answer(read_run(None, ["checkpoints.0.load_seconds=45"]), 1, 0, ["restart"])
+    assert words.sweep_rows(seen, "restart")[0][-1] == "45 s are left: loading"
+
+
+def test_no_number_is_written_as_a_power_of_ten() -> None:
+    assert [words.number(value) for value in (26202.4, 0.000012, 67.5)] == ["26,202", "0.000012", "67.5"]
+    dollars = [words.money(value) for value in (20.61e9, -3.0241e6, 4e18, 56.6e6)]
+    assert dollars == ["$20.61 billion", "-$3.024 million", "$4,000,000 trillion", "$56.60 million"]
+
+
+def test_each_largest_loss_is_said_in_a_sentence_that_reads(found: Answer) -> None:
+    often = answer(read_run(None, ["checkpoints.0.interval_seconds=7200", "ideal_days=5"]), 1, 0)
+    assert "goes to work that is done again after a failure (" in words.verdict(often)
+    assert "goes to restarts (" in words.verdict(found)
+
+
 def test_a_run_that_fails_faster_than_it_restarts_is_said_to_get_nowhere() -> None:
     hopeless = read_run(None, ["accelerators=4096", "failures.per_1000_node_days=100000"])
     seen = answer(hopeless, _RUNS, 0)

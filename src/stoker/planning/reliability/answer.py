@@ -17,7 +17,6 @@ from stoker.planning.reliability.changes import (
     Row,
     Worth,
     best_spares,
-    default_days,
     hourly_cost,
     point_of,
     sweep,
@@ -87,7 +86,8 @@ class Answer:
         """Everything, as plain values."""
         point = self.point
         return {
-            "description": self.run.model_dump(mode="json"),
+            "description": self.run.with_derived().model_dump(mode="json"),
+            "kinds": self._kinds(),
             "nodes": self.process.nodes,
             "spare_nodes": self.process.spares,
             "mtbf_hours": self.mtbf_hours,
@@ -107,14 +107,31 @@ class Answer:
             "best_spares": {"count": self.spares, **_of_point(self.at_best_spares)},
             "worth": [dataclasses.asdict(worth) for worth in self.worths],
             "sweeps": {
-                what: [{"value": row.value, "given": row.given, **_of_point(row.point)} for row in rows]
+                what: [
+                    {"value": row.value, "given": row.given, "best": row.best, **_of_point(row.point)}
+                    for row in rows
+                ]
                 for what, rows in self.sweeps.items()
             },
         }
 
+    def _kinds(self) -> list[dict[str, Any]]:
+        """What holds for each kind of failure, wherever it is said."""
+        process = self.process
+        return [
+            {
+                "name": name,
+                "per_day_of_training": float(process.rates[kind]) * DAY,
+                "detection_seconds": float(process.detection[kind]),
+                "restart_seconds": float(process.restart[kind]),
+                "returns_to": process.levels[level].where if level >= 0 else None,
+            }
+            for kind, (name, level) in enumerate(zip(process.names, process.levels_of.tolist(), strict=True))
+        ]
+
 
 def _of_point(point: Point) -> dict[str, Any]:
-    return {"goodput": point.goodput.goodput, "days": point.days, "cost": point.cost_of_work}
+    return {"goodput": point.goodput.goodput, "days": point.days_of_work, "cost": point.cost_of_work}
 
 
 def answer(
@@ -149,7 +166,7 @@ def _simulated(
     longest = max([process.attempt(kind, int(level)) for kind, level in enumerate(process.levels_of)], default=0.0)
     if process.rate * longest > _HOPELESS or goodput_of(process).goodput < LEAST_GOODPUT:
         return None
-    work = None if run.wall_days else (run.ideal_days or default_days()) * DAY
+    work = None if run.work_days is None else run.work_days * DAY
     wall = run.wall_days * DAY if run.wall_days else None
     return _summary(run, process, simulate(process, runs, seed, work, wall, advance), work)
 

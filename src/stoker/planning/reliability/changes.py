@@ -14,7 +14,8 @@ from stoker.planning.reliability.process import HOUR
 
 SWEEPS = ("interval", "spares", "restart", "accelerators")
 _MINUTE = 60.0
-_MOST_COUNTS = 60
+_MOST_COUNTS, _FINER = 60, 8
+_AROUND = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 0.8, 1.25, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,10 @@ class Point:
     """On the wall clock, until the work is done (or the wall time asked for is over)."""
     cost: float
     """Of those days in dollars, spare nodes included."""
+    days_of_work: float
+    """On the wall clock, for the work that is asked for (with `wall_days`: that done in them without a change)."""
     cost_of_work: float
-    """In dollars, of the work that is asked for (with `wall_days`: of the work done in them without a change)."""
+    """Of those days, in dollars."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +54,21 @@ class Row:
     point: Point
     given: bool
     """This is the run as it is described."""
+    best: bool = False
+    """This is the optimum, with which the work costs least."""
 
 
 def point_of(run: RunDescription, work_days: float | None = None) -> Point:
-    """Goodput, days and cost of `run` by formula; `work_days` of work where it is described by its wall time."""
+    """Goodput, days and cost of `run` by formula, and those of `work_days` of work in place of its own."""
     goodput = goodput_of(with_intervals(run))
-    rate = hourly_cost(run)
-    work = run.ideal_days or (None if run.wall_days else default_days())
-    wanted = work if work is not None else work_days
-    needed = math.inf if goodput.goodput <= 0 else (wanted or 0.0) / goodput.goodput
-    days = run.wall_days if work is None and run.wall_days is not None else needed
-    finished = needed if wanted is not None else days
-    return Point(goodput, days, days * 24 * rate, finished * 24 * rate)
-
-
-def default_days() -> float:
-    """Of work, where a run does not say how much."""
-    return 60.0
+    rate = 24 * hourly_cost(run)
+    work = run.work_days if work_days is None else work_days
+    if work is None:
+        needed = run.wall_days or math.inf
+    else:
+        needed = math.inf if goodput.goodput <= 0 else work / goodput.goodput
+    days = run.wall_days or needed
+    return Point(goodput, days, days * rate if rate else 0.0, needed, needed * rate if rate else 0.0)
 
 
 def hourly_cost(run: RunDescription) -> float:
@@ -123,9 +124,9 @@ def _of_checkpoints(run: RunDescription) -> list[tuple[str, RunDescription]]:
     return changes
 
 
-def _work_days(run: RunDescription) -> float | None:
-    """Of work that is done in the wall time, where a run is described by that."""
-    return run.wall_days * goodput_of(with_intervals(run)).goodput if run.wall_days else None
+def _work_days(run: RunDescription) -> float:
+    """Of work: what is asked for, or what is done in the wall time, where a run is described by that."""
+    return run.work_days or (run.wall_days or 0.0) * goodput_of(with_intervals(run)).goodput
 
 
 def _with(run: RunDescription, section: str, **values: object) -> RunDescription:
@@ -174,35 +175,51 @@ def _rarer(run: RunDescription, factor: float) -> RunDescription:
 
 
 def sweep(run: RunDescription, what: str) -> list[Row]:
-    """Goodput, days and cost over a range of one thing; the run as it is described is among the lines."""
+    """Goodput, days and cost of the same work over a range of one thing.
+
+    The run as it is described is among the lines, and where there is an optimum, so are that and its neighbours.
+    """
     work_days = _work_days(run)
     if what in ("spares", "restart"):
         run = settled(run)
-    own, values = _range(run, what)
+    own, best, values = _range(run, what)
     rows = []
     for value in sorted({*values, own}):
         changed = run if value == own else _changed(run, what, value)
-        rows.append(Row(value, point_of(changed, work_days), value == own))
+        # A step of the same length does more work with more accelerators, so the same work is fewer days of it.
+        days = work_days * run.accelerators / changed.accelerators
+        rows.append(Row(value, point_of(changed, days), value == own, value == best))
     return rows
 
 
-def _range(run: RunDescription, what: str) -> tuple[float, list[float]]:
+def _range(run: RunDescription, what: str) -> tuple[float, float | None, list[float]]:
+    """The run's own value, the optimum where there is one, and all values of a sweep."""
     if what == "interval":
-        if not run.checkpoints:
-            return 0.0, []
-        own = with_intervals(run).levels[-1].interval
-        least = max(run.checkpoints[-1].write_seconds, run.step_seconds)
-        return own, [own * 2**power for power in range(-4, 5) if own * 2**power >= least]
+        return _intervals(run)
     if what == "spares":
-        own = float(run.spare_count)
+        best = best_spares(run)[0]
         broken = with_intervals(run).breaking * run.spares.repair_hours * HOUR
-        wanted = [broken * factor for factor in (0, 0.5, 0.75, 1, 1.25, 1.5, 2, 3)]
-        return own, [float(min(round(value), run.nodes)) for value in wanted]
+        wanted = [round(broken * factor) for factor in (0, 0.5, 0.75, 1, 1.25, 1.5, 2, 3)]
+        near = [best - 1, best, best + 1]
+        counts = [float(min(max(0, count), run.nodes)) for count in [*wanted, *near]]
+        return float(run.spare_count), float(best), counts
     if what == "restart":
-        return run.recovery.restart_seconds, [0.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0]
+        return run.recovery.restart_seconds, None, [0.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0]
     per_group = run.accelerators // run.replica_count
     sizes = [1024 * 2**power for power in range(8)]
-    return float(run.accelerators), [float(max(1, size // per_group) * per_group) for size in sizes]
+    return float(run.accelerators), None, [float(max(1, size // per_group) * per_group) for size in sizes]
+
+
+def _intervals(run: RunDescription) -> tuple[float, float | None, list[float]]:
+    """Of the farthest copies, as `_range` gives them."""
+    if not run.checkpoints:
+        return 0.0, None, []
+    *nearer, farthest = run.checkpoints
+    free = farthest.model_copy(update={"interval_seconds": OPTIMAL})
+    best = with_intervals(run.model_copy(update={"checkpoints": (*nearer, free)})).levels[-1].interval
+    own = best if isinstance(farthest.interval_seconds, str) else farthest.interval_seconds
+    least = max(farthest.write_seconds, run.step_seconds)
+    return own, best, [best, *(best * factor for factor in _AROUND if best * factor >= least)]
 
 
 def _changed(run: RunDescription, what: str, value: float) -> RunDescription:
@@ -231,8 +248,16 @@ def _changed(run: RunDescription, what: str, value: float) -> RunDescription:
 def best_spares(run: RunDescription) -> tuple[int, Point]:
     """The number of spare nodes with which the work costs least."""
     work_days, run = _work_days(run), settled(run)
+
+    def point(count: int) -> Point:
+        return point_of(_with(run, "spares", count=count), work_days)
+
     broken = with_intervals(run).breaking * run.spares.repair_hours * HOUR
     most = min(run.nodes, math.ceil(broken + 8 * math.sqrt(broken) + 4))
-    counts = range(0, most + 1, max(1, -(-most // _MOST_COUNTS)))
-    points = [(count, point_of(_with(run, "spares", count=count), work_days)) for count in counts]
-    return min(points, key=lambda pair: pair[1].cost_of_work)
+    low, high, step = 0, most, max(1, -(-most // _MOST_COUNTS))
+    while True:
+        found = {count: point(count) for count in range(low, high + 1, step)}
+        best = min(found, key=lambda count: (found[count].cost_of_work, found[count].days_of_work, count))
+        if step == 1:
+            return best, found[best]
+        low, high, step = max(0, best - step), min(most, best + step), max(1, step // _FINER)

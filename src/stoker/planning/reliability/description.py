@@ -14,6 +14,7 @@ MOST_ACCELERATORS = 1_000_000
 OPTIMAL = "optimal"
 _LONGEST_SECONDS = 30 * 86400.0
 _NODES_PER_SPARE = 128
+_USUAL_DAYS = 60.0
 _YEAR_HOURS = 366 * 24.0
 _SHORTEST_HOURS = 0.001
 
@@ -30,7 +31,7 @@ class Failures(Section):
     """All kinds that have a rate per node, together, in 1,000 days of one of this run's nodes. It scales them and
     keeps their shares. By default they are taken as they are."""
     detection_factor: float = Field(default=1.0, ge=0, le=10, allow_inf_nan=False)
-    """Every kind is found in so many times the seconds that it (or `recovery`) says: 0.5 finds all in half the time."""
+    """Every kind is found in so many times the seconds that it (or `recovery`) says; 0.5 halves all."""
     spacing: Spacing = "random"
     """As failures are injected in a drill: `regular` at equal intervals, `uniform` at intervals between nothing and
     twice the mean. Only with `replicas.mode: per_step`."""
@@ -158,7 +159,7 @@ class RunDescription(Section):
     step_seconds: float = Field(default=10.0, gt=0, le=86400, allow_inf_nan=False)
     """A step of an average rank, undisturbed."""
     ideal_days: float | None = Field(default=None, gt=0, le=3660, allow_inf_nan=False)
-    """Days of training at that speed. By default 60, where `wall_days` is not given."""
+    """Work: days of training at that speed. By default 60, where `wall_days` is not given."""
     wall_days: float | None = Field(default=None, gt=0, le=3660, allow_inf_nan=False)
     """Days on the wall clock to look at, in place of `ideal_days`."""
     failures: Failures = Failures()
@@ -169,6 +170,17 @@ class RunDescription(Section):
     replicas: Replicas = Replicas()
     stragglers: Stragglers = Stragglers()
     planned: Planned = Planned()
+
+    def with_derived(self) -> RunDescription:
+        """The same run with the values that follow from others written out."""
+        spares = self.spares.model_copy(update={"count": self.spare_count})
+        replicas = self.replicas.model_copy(update={"count": self.replica_count})
+        return self.model_copy(update={"ideal_days": self.work_days, "spares": spares, "replicas": replicas})
+
+    @property
+    def work_days(self) -> float | None:
+        """Days of undisturbed training to be done; none where the run is described by its wall time."""
+        return None if self.wall_days else self.ideal_days or _USUAL_DAYS
 
     @property
     def nodes(self) -> int:

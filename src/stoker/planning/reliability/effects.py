@@ -51,7 +51,8 @@ def _of_replicas(run: RunDescription) -> Iterator[tuple[Place, str]]:
         "per_step": ("count", "minimum", "batch", "reconfigure_seconds", "heal_seconds"),
     }
     mode = run.replicas.mode
-    for name in _changed(run.replicas, Replicas(), *used["per_step"]):
+    usual = Replicas(count=run.nodes if run.replicas.count == run.nodes else None)
+    for name in _changed(run.replicas, usual, *used["per_step"]):
         if name not in used[mode]:
             better = [other for other in ("shrink", "per_step") if name in used[other]]
             yield (

@@ -24,7 +24,9 @@ class BestInterval:
 
     where: str
     given: float
-    """As the run takes them."""
+    """As it is described, or as it was chosen where that is left open."""
+    taken: float
+    """In whole steps, and in whole intervals of the nearer level."""
     best: float
     """The minimum of the formula's losses."""
     young: float | None
@@ -67,7 +69,10 @@ def best_intervals(run: RunDescription, process: Process) -> list[BestInterval]:
         young = daly = None
         if rate > 0 and level.stall > 0:
             young, daly = young_interval(level.stall, 1 / rate), daly_interval(level.stall, 1 / rate)
-        found.append(BestInterval(level.where, level.interval, chosen.interval, young, daly, goodput, rate > 0))
+        wanted = run.checkpoints[position].interval_seconds
+        asked = level.interval if isinstance(wanted, str) else wanted
+        intervals = (asked, level.interval, chosen.interval)
+        found.append(BestInterval(level.where, *intervals, young, daly, goodput, rate > 0))
     return found
 
 
@@ -120,7 +125,13 @@ def _best_of_level(
 
     longest = _LONGEST if position + 1 == len(chosen) else max(chosen[position + 1], shortest)
     low, high = math.log(shortest), math.log(max(longest, shortest))
-    return math.exp(_narrowed(lost, low, high))
+    near = math.exp(_narrowed(lost, low, high))
+    level = process_of(run, [*chosen[:position], near, *chosen[position + 1 :]]).levels[position]
+    unit = level.interval / level.every
+    return min(
+        [near, *(value for value in (near - unit, near + unit) if math.exp(low) <= value <= math.exp(high))],
+        key=lambda value: lost(math.log(value)),
+    )
 
 
 def _narrowed(function: Callable[[float], float], low: float, high: float) -> float:

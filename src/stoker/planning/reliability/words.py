@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 from stoker.planning.reliability.answer import LEAST_GOODPUT, Answer, Simulated
-from stoker.planning.reliability.changes import Row, hourly_cost
+from stoker.planning.reliability.changes import hourly_cost
 from stoker.planning.reliability.formula import CAUSES
 from stoker.plural import counted
 
@@ -15,15 +16,27 @@ WORTHS = ("change", "goodput", "gain", "saved")
 SWEEP_UNITS = {
     "interval": "seconds of training between checkpoints",
     "spares": "spare nodes",
-    "restart": "seconds of a restart",
+    "restart": "seconds of a restart without loading",
     "accelerators": "accelerators",
 }
 _WORTH_SAYING = 0.0005
+_NEVER_DAYS = 1e7
+_GOES_TO = {
+    "checkpoint stalls": "stalls for checkpoints",
+    "lost work": "work that is done again after a failure",
+    "detection": "finding failures",
+    "restart": "restarts",
+    "node swap": "swapping nodes",
+    "waiting for a node": "waiting for nodes",
+    "fewer ranks": "missing groups",
+    "planned": "planned interruptions",
+}
+"""How a sentence speaks of a cause whose name does not fit into one."""
 
 
 def sweep_headers(what: str) -> tuple[str, ...]:
     """Of a sweep's table."""
-    return (SWEEP_UNITS[what], "goodput", "days", "cost of the work", "")
+    return (SWEEP_UNITS[what], "goodput", "days for the same work", "cost of the same work", "")
 
 
 def summary(answer: Answer) -> str:
@@ -32,7 +45,9 @@ def summary(answer: Answer) -> str:
     spares = counted(answer.process.spares, "spare nodes")
     lines = [
         f"run        {run.name}: {run.accelerators:,} accelerators in {counted(run.nodes, 'nodes')}, {spares}",
-        f"failures   {_mtbf(answer)}; {point.goodput.interruptions_per_day:.3g} interruptions a day",
+        f"work       {_work(answer)}",
+        f"assumes    {_assumed(answer)}",
+        f"failures   {_mtbf(answer)}; {number(point.goodput.interruptions_per_day, 3)} interruptions a day",
         f"goodput    {_percent(point.goodput.goodput)} by formula" + _simulated_goodput(answer),
         f"effective  {_percent(point.goodput.effective)} of the time is in steps that are kept",
     ]
@@ -46,7 +61,8 @@ def summary(answer: Answer) -> str:
     lines.append(f"cost       {_cost(answer)}, {money(hourly_cost(run))} an hour")
     if simulated is not None and simulated.share < 1:
         lines.append(
-            f"simulated  the first {simulated.share * 100:.3g}% of each run: it has too many failures for more"
+            f"simulated  the first {number(simulated.share * 100, 3)}% of each run: it has too many failures "
+            "for more"
         )
     return "\n".join(lines)
 
@@ -55,8 +71,8 @@ def _mtbf(answer: Answer) -> str:
     if math.isinf(answer.mtbf_hours):
         return "none"
     if answer.mtbf_hours < 1:
-        return f"one every {answer.mtbf_hours * 60:.3g} minutes of training"
-    return f"one every {answer.mtbf_hours:.3g} hours of training"
+        return f"one every {number(answer.mtbf_hours * 60, 3)} minutes of training"
+    return f"one every {number(answer.mtbf_hours, 3)} hours of training"
 
 
 def _simulated_goodput(answer: Answer) -> str:
@@ -79,9 +95,12 @@ def _interval_lines(answer: Answer) -> list[str]:
     for interval in answer.intervals:
         estimates = ""
         if interval.young is not None and interval.daly is not None:
-            estimates = f" (Young {interval.young:,.0f} s, Daly {interval.daly:,.0f} s)"
+            estimates = f" (Young {number(interval.young)} s, Daly {number(interval.daly)} s)"
         if interval.needed:
-            said = f"every {interval.given:,.0f} s of training; best {interval.best:,.0f} s{estimates}"
+            steps = counted(round(interval.taken / answer.process.step), "steps")
+            said = (
+                f"every {number(interval.given)} s of training ({steps}); best {number(interval.best)} s{estimates}"
+            )
         else:
             said = "as rarely as you like: no failure that is described goes back to it"
         lines.append(f"{interval.where}: {said}")
@@ -91,18 +110,53 @@ def _interval_lines(answer: Answer) -> list[str]:
 def _time(answer: Answer) -> str:
     if answer.run.wall_days is not None:
         done = answer.point.goodput.goodput * answer.run.wall_days
-        return f"{answer.run.wall_days:.4g} days on the wall clock do {done:.4g} days of work"
-    if math.isinf(answer.point.days):
+        return f"{number(answer.run.wall_days)} days on the wall clock do {number(done)} days of work"
+    if answer.point.days > _NEVER_DAYS:
         return "never done"
-    text = f"{answer.point.days:,.4g} days until it is done"
+    text = f"{number(answer.point.days)} days until it is done"
     if answer.simulated is not None:
         low, _, high = answer.simulated.days.values()
-        text += f" ({low:,.4g} to {high:,.4g} in nine of ten runs)"
+        text += f" ({_days(low)} to {_days(high)} in nine of ten runs)"
     return text
 
 
 def _cost(answer: Answer) -> str:
-    return "without end" if math.isinf(answer.point.cost) else money(answer.point.cost)
+    return "without end" if answer.point.days > _NEVER_DAYS else money(answer.point.cost)
+
+
+def _work(answer: Answer) -> str:
+    run = answer.run
+    if run.work_days is None:
+        return (
+            f"what {number(run.wall_days or 0.0)} days on the wall clock do, at {number(run.step_seconds)} s a step"
+        )
+    default = "" if run.ideal_days else " (as by default)"
+    days, step = number(run.work_days), number(run.step_seconds)
+    return f"{days} days of training if nothing disturbed it{default}, at {step} s a step"
+
+
+def _assumed(answer: Answer) -> str:
+    """What the figures below rest on, given or by default."""
+    run, process = answer.run, answer.process
+    happen = [kind for kind, rate in enumerate(process.rates.tolist()) if rate > 0]
+    parts = [f"${run.price_per_accelerator_hour:,.2f} an accelerator-hour"]
+    if happen:
+        parts.append(f"failures found after {_span(process.detection[happen].tolist())}")
+        parts.append(f"restarts of {_span(process.restart[happen].tolist())}")
+    for copies in run.checkpoints:
+        parts.append(
+            f"copies to {copies.where} that stall {number(copies.stall_seconds)} s and load in "
+            f"{number(copies.load_seconds)} s"
+        )
+    if process.breaking or process.slowing:
+        parts.append(f"nodes swapped in {number(run.spares.swap_seconds)} s")
+        parts.append(f"repaired in {number(run.spares.repair_hours)} hours")
+    return textwrap.fill(", ".join(parts), 100, subsequent_indent=" " * 11)
+
+
+def _span(seconds: list[float]) -> str:
+    low, high = min(seconds), max(seconds)
+    return f"{number(low)} s" if low == high else f"{number(low)} to {number(high)} s"
 
 
 def losses(answer: Answer) -> list[tuple[str, str, str]]:
@@ -137,25 +191,38 @@ def worth_rows(answer: Answer) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def sweep_rows(rows: list[Row], what: str) -> list[tuple[str, str, str, str, str]]:
+def sweep_rows(answer: Answer, what: str) -> list[tuple[str, str, str, str, str]]:
     """Rows for `sweep_headers`."""
-    best = min(rows, key=lambda row: row.point.cost_of_work, default=None)
     found = []
-    for row in rows:
+    for row in answer.sweeps[what]:
         marks = ["as described"] if row.given else []
-        if row is best and what != "accelerators":
-            marks.append("cheapest of these")
-        days = "never" if math.isinf(row.point.days) else f"{row.point.days:,.4g}"
-        found.append(
-            (
-                f"{row.value:,.0f}",
-                _percent(row.point.goodput.goodput),
-                days,
-                money(row.point.cost_of_work),
-                ", ".join(marks),
-            )
-        )
+        if row.best:
+            marks.append("the optimum")
+        if what == "restart" and row.value == 0:
+            marks += _left_of_a_restart(answer)
+        point = row.point
+        cost = "without end" if point.days_of_work > _NEVER_DAYS else money(point.cost_of_work)
+        days, share = _days(point.days_of_work), _percent(point.goodput.goodput)
+        found.append((number(row.value), share, days, cost, ", ".join(marks)))
     return found
+
+
+def _left_of_a_restart(answer: Answer) -> list[str]:
+    """What a restart still takes where `recovery.restart_seconds` is nothing."""
+    run, process = answer.run, answer.process
+    left = [
+        process.attempt(kind, level) - (run.recovery.restart_seconds if own.restart_seconds is None else 0.0)
+        for kind, (own, level) in enumerate(zip(run.failures.kinds, process.levels_of.tolist(), strict=True))
+        if level >= 0 and process.rates[kind] > 0
+    ]
+    if not left or max(left) == 0:
+        return []
+    parts = ["loading"]
+    if run.recovery.restart_seconds_per_1000_nodes:
+        parts.append("what grows with nodes")
+    if any(kind.restart_seconds for kind in run.failures.kinds):
+        parts.append("restarts that a kind says itself")
+    return [f"{_span(left)} are left: {', '.join(parts)}"]
 
 
 def verdict(answer: Answer) -> str:
@@ -163,14 +230,14 @@ def verdict(answer: Answer) -> str:
     goodput = answer.point.goodput
     if goodput.goodput < LEAST_GOODPUT:
         return (
-            f"The run makes next to no headway: it fails every {answer.mtbf_hours * 60:.3g} minutes, and getting "
-            "back to work takes about as long. Only fewer failures, a faster restart or groups that fail alone "
-            "(`replicas.mode=per_step`) help."
+            f"The run makes next to no headway: it fails every {number(answer.mtbf_hours * 60, 3)} minutes, and "
+            "getting back to work takes about as long. Only fewer failures, a faster restart or groups that fail "
+            "alone (`replicas.mode=per_step`) help."
         )
     largest = max(goodput.losses, key=lambda cause: goodput.losses[cause])
     sentences = [
-        f"Of 100 paid hours {goodput.goodput * 100:.1f} become work. Most is lost to {largest} "
-        f"({_percent(goodput.losses[largest])})."
+        f"Of 100 paid hours {goodput.goodput * 100:.1f} become work. The largest part of the rest goes to "
+        f"{_GOES_TO.get(largest, largest)} ({_percent(goodput.losses[largest])})."
     ]
     sentences += _of_intervals(answer)
     sentences += _of_spares(answer)
@@ -187,7 +254,9 @@ def _of_intervals(answer: Answer) -> list[str]:
     gain = answer.intervals[0].goodput - answer.point.goodput.goodput if answer.intervals else 0.0
     if gain >= _WORTH_SAYING:
         best = ", ".join(
-            f"every {interval.best:,.0f} s to {interval.where}" for interval in answer.intervals if interval.needed
+            f"every {number(interval.best)} s to {interval.where}"
+            for interval in answer.intervals
+            if interval.needed
         )
         sentences.append(f"Take checkpoints {best} instead: {gain * 100:.2f} points more.")
     elif answer.intervals:
@@ -198,8 +267,11 @@ def _of_intervals(answer: Answer) -> list[str]:
 def _of_spares(answer: Answer) -> list[str]:
     now, best = answer.process.spares, answer.spares
     saved = answer.point.cost_of_work - answer.at_best_spares.cost_of_work
-    if now == best or not saved > 0.001 * answer.point.cost_of_work:
-        return [f"{counted(now, 'spare nodes')} are about right."] if answer.process.breaking else []
+    if not answer.process.breaking:
+        return []
+    if now == best:
+        right = f"{counted(now, 'spare nodes')} {'is' if now == 1 else 'are'} about right"
+        return [f"{right}: with more or fewer the work costs more."]
     better = answer.at_best_spares.goodput.goodput - answer.point.goodput.goodput
     return [
         f"With {counted(best, 'spare nodes')} instead of {now} the work costs least: {money(saved)} less, goodput "
@@ -211,11 +283,30 @@ def _percent(share: float) -> str:
     return f"{share * 100:.1f}%" if share >= 0.0995 or share == 0 else f"{share * 100:.2f}%"
 
 
+def _days(days: float) -> str:
+    return "never" if days > _NEVER_DAYS else number(days)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """`0.0123`, `67.57`, `26,202`: so many digits that count, and never a power of ten."""
+    if not math.isfinite(value):
+        return "without end"
+    if value == 0:
+        return "0"
+    text = _digits(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _digits(value: float, digits: int) -> str:
+    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
 def money(dollars: float) -> str:
-    """`$1,234`, `$12.3 million`."""
-    if math.isinf(dollars) or math.isnan(dollars):
+    """`$1,234`, `$12.3 million`, `$20.6 billion`."""
+    if not math.isfinite(dollars):
         return "without end"
     sign, amount = ("-" if dollars < 0 else ""), abs(dollars)
-    if amount >= 999_500:
-        return f"{sign}${amount / 1e6:,.4g} million"
+    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if amount >= unit * 0.9995:
+            return f"{sign}${_digits(amount / unit, 4)} {name}"
     return f"{sign}${amount:,.0f}"
