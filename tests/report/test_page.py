@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from stoker.errors import BadInput
+from stoker.record import SUPERVISOR, RecordWriter
 from stoker.report import write_report
 from stoker.report.page import embedded_json
 from stoker.run_directory import RunDirectory
@@ -219,6 +220,52 @@ def test_a_run_that_goes_on_says_so(tmp_path: Path, held: bool, expected: str) -
         if held:
             fcntl.flock(lock, fcntl.LOCK_EX)
         assert expected in words(page_of(run).text)
+
+
+def test_what_the_supervisor_recorded_is_told_in_order_and_its_findings_with_their_remedies(tmp_path: Path) -> None:
+    """Rank 1 is killed at step 40; then the whole command at 60, and two ranks become four at step 51."""
+    run = SyntheticRun(steps=0, checkpoints=(400,), evaluate_every=0).write(tmp_path)
+    made = SyntheticRun()
+    writer = RecordWriter(run.record, 0, 3600.0)
+    for attempt, (first, last, ranks) in enumerate([(1, 40, 2), (41, 60, 2), (51, 70, 4)], 1):
+        began = 1.8e9 + 1000 * attempt
+        happened: dict[str, Any] = {"attempt": attempt, "time": began, "detail": {}}
+        writer.append("event", {**happened, "step": first - 1, "event": "resumed" if first > 1 else "started"})
+        for step in range(first, last + 1):
+            writer.append("step", {**made.step_row(step, attempt, began + step), "ranks": ranks})
+            if step == 50 and attempt == 2:
+                saved = {**happened, "time": began + 50, "detail": {"bytes": 2048, "seconds": 0.5}}
+                writer.append("event", {**saved, "step": 50, "event": "saved"})
+        if attempt == 3:
+            writer.append("event", {**happened, "time": began + 99, "step": 70, "event": "terminated"})
+    assert writer.close()
+    supervisor = RecordWriter(run.record, SUPERVISOR, 3600.0)
+    detail = {"kind": "killed", "ranks": [1], "message": "rank 1 was killed by SIGKILL.", "retried": True}
+    supervisor.append(
+        "event", {"attempt": 1, "time": 1.8e9 + 1050, "step": 40, "event": "failure", "detail": detail}
+    )
+    assert supervisor.close()
+    page = page_of(run)
+    text = words(page.text)
+    told = text[text.index("What happened") :]
+    expected = [
+        "failure rank 1 was killed by SIGKILL; the ranks are started again",
+        "resumed from copies in memory (no checkpoint of this step is recorded); no step lost",
+        "saved 2.00 KiB of rank 0 alone, in 500 ms",
+        "command ended the whole command ended and could record nothing of it",
+        "resumed from this step's checkpoint, or its copies in memory; 10 steps to do again",
+        "the layout changed: 2 ranks before, 4 ranks since",
+        "terminated asked to stop",
+        "what all ranks wrote",
+    ]
+    places = [told.index(line) for line in expected]
+    assert places == sorted(places)
+    assert "largest of any rank; 2 ranks up to step 50, then 4" in text
+    assert "note failure, steps 40 to 41" in text
+    assert "nothing: the run went on by itself; only if it repeats" in text
+    assert {"failure", "command ended", "ranks changed"} <= {
+        event["label"] for event in page.payload["marks"]["run-0-steps"]["events"]
+    }
 
 
 def test_a_torn_record_and_broken_files_are_named(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "resumed": _resumed,
     "saved": _saved,
     "finished": lambda detail: "the last step is done",
-    "terminated": lambda detail: "asked to stop; saved after this step",
+    "terminated": lambda detail: reason_of(detail) or "asked to stop; saved after this step",
     "failure": _failure,
     "gave_up": _gave_up,
     "supervisor_died": _supervisor_died,

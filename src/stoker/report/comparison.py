@@ -47,7 +47,8 @@ def comparison_rows(headlines: Sequence[Headline]) -> list[Row]:
         Row("tokens per second", [wording.count(speed) for speed in speeds], _lowest(speeds, sign=-1)),
         Row("peak memory per rank", [wording.size(value) for value in memory], _lowest(memory)),
         Row("training time", [wording.duration(value) for value in seconds]),
-        Row("device", [f"{h.device}" + (f" × {h.ranks}" if h.ranks > 1 else "") for h in headlines]),
+        Row("device", [h.device for h in headlines]),
+        Row("ranks", [h.ranks_words for h in headlines]),
     ]
 
 

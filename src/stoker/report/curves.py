@@ -19,11 +19,16 @@ from stoker.report.charts import (
     pack_float32,
 )
 from stoker.report.run_facts import RunFacts
+from stoker.wording import words
 
 PHASES = ("forward", "backward", "communication", "optimizer", "data", "evaluation", "checkpoint")
 _PHASE_COLOURS = {name: colour for colour, name in enumerate((*PHASES, "other"))}
 _STACK_PIXELS = 500
-_MARKED_EVENTS = ("resumed", "terminated", "non_finite", "save_failed", "record_write_failed")
+_MARKED = 200
+_MARKED_EVENTS = (
+    "resumed", "terminated", "non_finite", "save_failed", "record_write_failed", "failure", "gave_up",
+    "supervisor_died", "command_ended", "ranks_changed", "shrunk", "grown",
+)  # fmt: skip
 
 
 def seconds_per_step(facts: RunFacts) -> Numbers:
@@ -177,8 +182,13 @@ def _marks(facts: RunFacts) -> dict[str, Any]:
     if places.size > LARGEST_MARK_COUNT:
         places = places[np.linspace(0, places.size - 1, LARGEST_MARK_COUNT).astype(int)]
     events = [
-        {"step": event["step"], "label": str(event["event"]).replace("_", " ")}
+        {"step": event["step"], "label": words(str(event["event"]))}
         for event in facts.events
         if event.get("event") in _MARKED_EVENTS and event.get("step") is not None
     ]
-    return {"events": events[-200:], "non_finite": places.tolist()}
+    events = events[-_MARKED:] + [
+        {"step": finding.first_step, "label": f"{finding.severity}: {words(finding.kind)}"}
+        for finding in facts.diagnosis.findings[:_MARKED]
+        if finding.severity != "note" and finding.first_step is not None
+    ]
+    return {"events": events, "non_finite": places.tolist()}

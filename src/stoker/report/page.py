@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from stoker import __version__, wording
+from stoker.diagnosis.telling import in_words_of
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
 from stoker.plural import counted
@@ -109,6 +110,7 @@ def _described(payload: Payload, facts: RunFacts, prefix: str, colours: dict[str
         "sources": source_texts(facts),
         "comparisons": compare(facts),
         "samples": samples_by_prompt(facts),
+        "findings": [in_words_of(finding, facts.diagnosis) for finding in facts.diagnosis.findings],
         "events": events,
         "events_left_out": left_out,
         "environment": environment_rows(facts),

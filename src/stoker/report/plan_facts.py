@@ -48,6 +48,12 @@ def tokens_per_second(facts: RunFacts) -> float | None:
     return median_of_steps(facts.numbers("tokens") / np.where(seconds > 0, seconds, np.nan))
 
 
+def tokens_per_second_per_rank(facts: RunFacts) -> float | None:
+    """The same by the number of ranks that did each step."""
+    seconds, ranks = seconds_of_training(facts), np.nan_to_num(facts.numbers("ranks"), nan=1.0)
+    return median_of_steps(facts.numbers("tokens") / np.where(seconds > 0, seconds, np.nan) / np.maximum(ranks, 1))
+
+
 def peak_memory_bytes(facts: RunFacts) -> float | None:
     """Largest peak of any rank."""
     peaks = []
@@ -112,10 +118,7 @@ def _time(facts: RunFacts) -> list[Comparison]:
 
 
 def _speed(facts: RunFacts) -> list[Comparison]:
-    ranks = facts.numbers("ranks")
-    count = float(ranks[-1]) if ranks.size and np.isfinite(ranks[-1]) else 1.0
-    speed = tokens_per_second(facts)
-    own = None if speed is None else speed / count
+    own = tokens_per_second_per_rank(facts)
     planned = facts.plan.get("tokens_per_second_per_gpu")
     if not isinstance(planned, int | float):
         return []

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import polars as pl
 import yaml
 
+from stoker.diagnosis import Diagnosis, diagnose
+from stoker.diagnosis.course import course_of
 from stoker.record import Attempt, CoverageReport, Record, samples_seen
 from stoker.report.saved_checkpoints import SavedCheckpoint, saved_checkpoints
 from stoker.run_directory import RunDirectory
@@ -142,8 +144,23 @@ class RunFacts:
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
-        """What happened, over all attempts."""
-        return self.record.events()
+        """What happened, over all attempts, by time; what the supervisor recorded is among it."""
+        return course_of(self.record, self.run.is_held)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What stands out."""
+        return diagnose(self.run)
+
+    @cached_property
+    def ranks_by_step(self) -> list[tuple[int, int, int]]:
+        """Of the final history: first step, last step, and the number of ranks that did them."""
+        if "ranks" not in self.steps.columns:
+            return []
+        known = self.steps.select("step", "ranks").drop_nulls()
+        groups = known.group_by(pl.col("ranks").rle_id().alias("group"), maintain_order=True)
+        spans = groups.agg(first=pl.col("step").first(), last=pl.col("step").last(), ranks=pl.col("ranks").first())
+        return [(int(first), int(last), int(ranks)) for _, first, last, ranks in spans.iter_rows()]
 
     @cached_property
     def attempts(self) -> list[Attempt]:

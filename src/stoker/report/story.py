@@ -10,6 +10,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from stoker import wording
+from stoker.diagnosis.in_a_line import in_a_line
+from stoker.plural import counted
 from stoker.recipe import Model
 from stoker.recipe.size import parameter_count
 from stoker.report.curves import seconds_per_step
@@ -20,6 +22,7 @@ from stoker.report.run_facts import RunFacts
 _SAMPLES_SHOWN = 8
 _EVENTS_SHOWN = 400
 _ROUTINE_SHOWN = 12
+_SPANS_SHOWN = 3
 STATES = {
     "finished": "finished",
     "running": "still running",
@@ -49,6 +52,9 @@ class Headline:
     peak_memory: float | None
     device: str
     ranks: int
+    ranks_words: str
+    """The number of ranks; over which steps, where it was not always the same."""
+    ranks_changed: bool
 
 
 def headline(facts: RunFacts, scores: list[Score]) -> Headline:
@@ -72,6 +78,24 @@ def headline(facts: RunFacts, scores: list[Score]) -> Headline:
         peak_memory=peak_memory_bytes(facts),
         device=device_words(facts),
         ranks=last.get("ranks") or 1,
+        ranks_words=ranks_words(facts),
+        ranks_changed=len(facts.ranks_by_step) > 1,
+    )
+
+
+def ranks_words(facts: RunFacts) -> str:
+    """`4 ranks`; `2 ranks up to step 60, then 4` where earlier attempts had another number."""
+    spans = facts.ranks_by_step
+    if len(spans) < 2:
+        return counted(spans[0][2] if spans else 1, "ranks")
+    (_, until, first), *later = spans
+    begin = f"{counted(first, 'ranks')} up to step {wording.exact(until)}, then "
+    if len(later) > _SPANS_SHOWN:
+        numbers = sorted({ranks for _, _, ranks in spans})
+        return begin + f"{numbers[0]} to {numbers[-1]}, at last {later[-1][2]}"
+    return begin + ", ".join(
+        str(ranks) + (f" up to step {wording.exact(last)}" if number < len(later) else "")
+        for number, (_, last, ranks) in enumerate(later, 1)
     )
 
 
@@ -144,7 +168,8 @@ class Happening:
 
 _WEIGHTS = {
     "non_finite": "bad", "save_failed": "bad", "record_write_failed": "bad", "record_rows_lost": "bad",
-    "terminated": "notable", "resumed": "notable", "skipped_update": "notable", "saved": "routine",
+    "failure": "bad", "gave_up": "bad", "supervisor_died": "bad", "command_ended": "bad",
+    "silent_corruption": "bad", "replicas_differ": "bad", "divergence": "bad", "saved": "routine",
 }  # fmt: skip
 
 
@@ -165,7 +190,7 @@ def _happening(event: dict[str, Any]) -> Happening:
         attempt=wording.NOTHING if attempt is None else str(attempt),
         step=wording.NOTHING if step is None else wording.exact(step),
         event=wording.words(name),
-        detail=wording.detail(event.get("detail") or {}),
+        detail=in_a_line(event),
         weight=_WEIGHTS.get(name, "notable"),
     )
 
