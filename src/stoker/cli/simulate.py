@@ -54,7 +54,7 @@ def simulate(
     parts = [words.summary(found), "", table(words.LOSSES, words.losses(found))]
     parts.append(table(words.KINDS, words.kinds(found)))
     parts.append(table(words.WORTHS, words.worth_rows(found)))
-    for what in found.sweeps:
+    for what in filter(found.sweeps.get, found.sweeps):
         parts.append(table(words.sweep_headers(what), words.sweep_rows(found, what)))
     parts.append(words.verdict(found))
     print_result("\n".join(parts))

@@ -155,6 +155,15 @@ def test_what_was_assumed_is_printed_and_told(found: Answer) -> None:
     assert read_run(None, again).spare_count == 18
 
 
+def test_a_sweep_of_what_nothing_depends_on_names_no_optimum() -> None:
+    crash = "failures.kinds=[{name: crash, per_day: 9, restart_seconds: 60}]"
+    alone = read_run(None, [crash, "replicas.mode=per_step", "accelerators=64"])
+    assert not any(row.best for row in sweep(alone, "interval"))
+    assert sweep(read_run(None, [crash, "replicas.mode=per_step", "checkpoints=[]"]), "interval") == []
+    seen = answer(alone, 1, 0, ["restart"])
+    assert words.sweep_rows(seen, "restart")[0][-1] == "every kind of failure says its own restart"
+
+
 def test_a_restart_of_no_seconds_says_that_loading_is_left() -> None:
     seen = answer(read_run(None, ["checkpoints.0.load_seconds=45"]), 1, 0, ["restart"])
     assert words.sweep_rows(seen, "restart")[0][-1] == "45 s are left: loading"

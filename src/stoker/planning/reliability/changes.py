@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stoker.planning.reliability.description import OPTIMAL, RunDescription
+from stoker.planning.reliability.description import LONGEST_SECONDS, OPTIMAL, RunDescription
 from stoker.planning.reliability.formula import Goodput, goodput_of
 from stoker.planning.reliability.kinds import Kind
 from stoker.planning.reliability.optimum import settled, with_intervals
@@ -97,7 +97,8 @@ def _usual(run: RunDescription) -> list[tuple[str, RunDescription]]:
         ("failures rarer by a tenth", _rarer(run, 0.9)),
         ("nodes repaired in half the time", _with(run, "spares", repair_hours=spares.repair_hours / 2)),
     ]
-    if spares.swap_seconds:
+    replaced = stragglers.slow_nodes_per_1000_node_days or any(kind.replaces_node for kind in run.failures.kinds)
+    if spares.swap_seconds and replaced:
         faster = _with(run, "spares", swap_seconds=spares.swap_seconds / 2)
         changes.append(("nodes swapped in half the time", faster))
     if run.spare_count < run.nodes:
@@ -179,6 +180,8 @@ def sweep(run: RunDescription, what: str) -> list[Row]:
 
     The run as it is described is among the lines, and where there is an optimum, so are that and its neighbours.
     """
+    if what == "interval" and not run.checkpoints:
+        return []
     work_days = _work_days(run)
     if what in ("spares", "restart"):
         run = settled(run)
@@ -212,14 +215,15 @@ def _range(run: RunDescription, what: str) -> tuple[float, float | None, list[fl
 
 def _intervals(run: RunDescription) -> tuple[float, float | None, list[float]]:
     """Of the farthest copies, as `_range` gives them."""
-    if not run.checkpoints:
-        return 0.0, None, []
     *nearer, farthest = run.checkpoints
     free = farthest.model_copy(update={"interval_seconds": OPTIMAL})
-    best = with_intervals(run.model_copy(update={"checkpoints": (*nearer, free)})).levels[-1].interval
+    process = with_intervals(run.model_copy(update={"checkpoints": (*nearer, free)}))
+    best = process.levels[-1].interval
     own = best if isinstance(farthest.interval_seconds, str) else farthest.interval_seconds
     least = max(farthest.write_seconds, run.step_seconds)
-    return own, best, [best, *(best * factor for factor in _AROUND if best * factor >= least)]
+    around = [best * factor for factor in _AROUND if least <= best * factor <= LONGEST_SECONDS]
+    needed = process.rates[process.levels_of == len(nearer)].any()  # else the rarer the better, without end
+    return own, best if needed else None, [best, *around]
 
 
 def _changed(run: RunDescription, what: str, value: float) -> RunDescription:

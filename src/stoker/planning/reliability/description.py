@@ -12,14 +12,14 @@ from stoker.recipe.section import Section
 
 MOST_ACCELERATORS = 1_000_000
 OPTIMAL = "optimal"
-_LONGEST_SECONDS = 30 * 86400.0
+LONGEST_SECONDS = 30 * 86400.0
 _NODES_PER_SPARE = 128
 _USUAL_DAYS = 60.0
 _YEAR_HOURS = 366 * 24.0
 _SHORTEST_HOURS = 0.001
 
-Seconds = Annotated[float, Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
-Interval = Annotated[float, Field(gt=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)]
+Interval = Annotated[float, Field(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=_SHORTEST_HOURS, le=_YEAR_HOURS, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 

@@ -71,7 +71,8 @@ def _mtbf(answer: Answer) -> str:
     if math.isinf(answer.mtbf_hours):
         return "none"
     if answer.mtbf_hours < 1:
-        return f"one every {number(answer.mtbf_hours * 60, 3)} minutes of training"
+        minutes = number(answer.mtbf_hours * 60, 3)
+        return f"one every {minutes} {'minute' if minutes == '1' else 'minutes'} of training"
     return f"one every {number(answer.mtbf_hours, 3)} hours of training"
 
 
@@ -210,6 +211,8 @@ def sweep_rows(answer: Answer, what: str) -> list[tuple[str, str, str, str, str]
 def _left_of_a_restart(answer: Answer) -> list[str]:
     """What a restart still takes where `recovery.restart_seconds` is nothing."""
     run, process = answer.run, answer.process
+    if all(kind.restart_seconds is not None for kind in run.failures.kinds):
+        return ["every kind of failure says its own restart"]
     left = [
         process.attempt(kind, level) - (run.recovery.restart_seconds if own.restart_seconds is None else 0.0)
         for kind, (own, level) in enumerate(zip(run.failures.kinds, process.levels_of.tolist(), strict=True))
