@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from stoker.errors import BadInput
-from stoker.planning.reliability import read_run
+from stoker.planning.reliability import RunDescription, read_run
+from stoker.planning.reliability.description import Checkpoint
+from stoker.planning.reliability.kinds import Kind
 
 _EXAMPLES = Path(__file__).parents[3] / "examples" / "simulate"
 
@@ -28,6 +32,31 @@ def test_every_example_is_read_and_has_its_files_name(path: Path) -> None:
 def test_without_a_file_all_is_as_by_default() -> None:
     run = read_run(None, ["accelerators=1024"])
     assert (run.nodes, run.spare_count, run.replica_count) == (128, 3, 128)
+
+
+def _defaults(section: type[BaseModel], before: str = "") -> Iterator[tuple[str, object]]:
+    """Every field that can be given, and its default."""
+    lists = {"kinds": (Kind, "NAME"), "checkpoints": (Checkpoint, "WHERE")}
+    for name, field in section.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from _defaults(type(field.default), f"{before}{name}.")
+            continue
+        yield before + name, field.default
+        if name in lists:
+            element, called = lists[name]
+            yield from _defaults(element, f"{before}{name}.{called}.")
+
+
+def test_every_field_stands_in_the_documentation_with_its_default() -> None:
+    page = (_EXAMPLES.parents[1] / "docs" / "simulate.md").read_text(encoding="utf-8")
+    rows = dict(line.strip("|").split("|")[:2] for line in page.splitlines() if line.startswith("| `"))
+    told = {field.strip(" `"): default.strip() for field, default in rows.items()}
+    for name, default in _defaults(RunDescription):
+        if name == "failures.kinds.NAME.name":
+            continue
+        assert told[name]
+        if isinstance(default, bool | str | int | float):
+            assert told[name] == (str(default).lower() if isinstance(default, bool | str) else f"{default:.10g}")
 
 
 @pytest.mark.parametrize(
