@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from stoker import cli
+from stoker.data.tokenizer import train_tokenizer
 from stoker.errors import BadInput
 from stoker.model import parameter_count
 from stoker.recipe import Recipe
+from stoker.recipe.consequences import consequences_of
 from stoker.recipe.derivation import derive, read_amount
 from stoker.recipe.fields import leaves
 from stoker.recipe.loading import load_recipe
@@ -128,3 +133,37 @@ def test_amounts_are_read(text: str, number: float) -> None:
 def test_two_recipes_in_one_folder_have_two_runs(tmp_path: Path) -> None:
     runs = {load_recipe(write_template(tmp_path / name, "1m", [])).run.path for name in ("a.yaml", "b c.yaml")}
     assert runs == {tmp_path / "runs" / "a", tmp_path / "runs" / "b-c"}
+
+
+def test_the_vocabulary_is_one_that_the_text_supports(tmp_path: Path) -> None:
+    """By the tokenizer's own judgement, and with a tenth to spare."""
+    draw = random.Random(3)
+    words = ["".join(draw.choices("aeinrst", k=4)) for _ in range(60)]
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text(" ".join(draw.choices(words, k=4000)))
+    new = CliRunner().invoke(
+        cli.application,
+        ["recipe", "new", str(tmp_path / "r.yaml"), "--parameters", "1m", "--data", str(tmp_path / "text")],
+    )
+    assert new.exit_code == 0, new.output
+    path = tmp_path / "r.yaml"
+    assert "less than the usual 2,048: the text given supports no 2,048 entries" in path.read_text()
+    tokenizer = load_recipe(path).recipe.tokenizer
+    assert 260 <= tokenizer.vocabulary_size <= 512
+    train_tokenizer({"text": [(tmp_path / "text" / "a.txt").read_text()]}, tokenizer, tmp_path / "t.json")
+
+
+def test_sources_of_which_likely_nothing_is_held_out_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for number in range(9):
+        (tmp_path / "text" / f"{number}.txt").write_text("text")
+    path = write_template(tmp_path / "r.yaml", "1m", [tmp_path / "text"])
+    (warning,) = consequences_of(load_recipe(path)).warnings
+    assert "source text: 9 documents" in warning
+    assert "(9% with data.held_out 0.01)" in warning
+    assert "warning     source text" in consequences_of(load_recipe(path)).as_text()
+    (nothing,) = consequences_of(load_recipe(path, ["data.held_out=0"])).warnings
+    assert "nothing is held out" in nothing
+    assert consequences_of(load_recipe(path, ["data.sources.text.documents=paragraph"])).warnings == ()
+    (tmp_path / "text" / "9.txt").write_text("text")
+    assert consequences_of(load_recipe(path)).warnings == ()

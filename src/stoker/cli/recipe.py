@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,7 @@ import typer
 
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, load
 from stoker.console import print_json, print_result, table
+from stoker.errors import BadInput
 
 verbs = typer.Typer(no_args_is_help=True, help="Show, check and write recipes.", rich_markup_mode="markdown")
 
@@ -76,11 +79,24 @@ def new(
     """
     from stoker.recipe.template import write_template
 
-    written = write_template(path, parameters, data or [], tokens, name, overwrite)
+    written = write_template(path, parameters, data or [], tokens, name, overwrite, _supports)
     if json:
         print_json({"recipe": str(written)})
     else:
         print_result(f"wrote {written}; next: stoker recipe check {written}")
+
+
+def _supports(texts: Sequence[str], vocabulary_size: int) -> bool:
+    """Whether a vocabulary of that size can be trained on the texts: by training it."""
+    from stoker.data.tokenizer import train_tokenizer
+    from stoker.recipe import Tokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            train_tokenizer({"text": texts}, Tokenizer(vocabulary_size=vocabulary_size), Path(folder) / "t.json")
+        except BadInput:
+            return False
+    return True
 
 
 @verbs.command()

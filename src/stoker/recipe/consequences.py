@@ -8,6 +8,7 @@ from typing import Any
 from stoker.errors import BadInput
 from stoker.plural import counted
 from stoker.recipe import Model
+from stoker.recipe.holding_out import warnings_of
 from stoker.recipe.loading import LoadedRecipe
 from stoker.recipe.presets import PRESETS
 from stoker.recipe.size import parameter_count
@@ -52,6 +53,8 @@ class Consequences:
     tokens: int
     """Tokens in all steps together."""
     layout: str
+    warnings: tuple[str, ...] = ()
+    """What is no mistake, and most likely not meant."""
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
@@ -75,6 +78,7 @@ class Consequences:
             f"training    {counted(self.steps, 'steps')}, {self.tokens:,} tokens: "
             f"{self.tokens / self.parameters:.1f} per parameter"
         )
+        lines += [f"warning     {warning}" for warning in self.warnings]
         return "\n".join(lines) + "\n"
 
 
@@ -108,6 +112,7 @@ def consequences_of(loaded: LoadedRecipe) -> Consequences:
         steps=training.steps,
         tokens=training.samples_before(training.steps + 1) * training.sequence_length,
         layout=str(recipe.layout),
+        warnings=warnings_of(loaded),
     )
 
 

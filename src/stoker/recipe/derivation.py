@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stoker.errors import BadInput
 from stoker.recipe import Model
+from stoker.recipe.data import SMALLEST_VOCABULARY
 from stoker.recipe.size import parameter_count
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _FEWEST_PARAMETERS, _MOST_PARAMETERS = 1e5, 1e12
 _TOKENS_PER_PARAMETER = 20
+_SMALL_VOCABULARIES = (448, 384, 320, 288)
+_SPARE = 1.1
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,16 @@ def read_amount(text: str, option: str) -> float:
     return number
 
 
-def derive(wanted: float, tokens: float | None) -> Derivation:
+def derive(wanted: float, tokens: float | None, supports: Callable[[int], bool] | None = None) -> Derivation:
     """Derive a recipe for about `wanted` parameters, trained on `tokens` tokens (default: 20 for each parameter).
 
-    Raises `BadInput` outside 100 thousand to 1 trillion parameters.
+    `supports` says whether a vocabulary of so many entries can be trained on the text; where nothing is known of
+    the text, any can. Raises `BadInput` outside 100 thousand to 1 trillion parameters.
     """
     if not _FEWEST_PARAMETERS <= wanted <= _MOST_PARAMETERS:
         raise BadInput(f"--parameters: expected 100k to 1t, got {wanted:g}")
-    vocabulary = _vocabulary(wanted)
+    derived = _supported_vocabulary(_vocabulary(wanted), supports)
+    vocabulary = int(str(derived.value))
     model, shape = _shape(wanted, vocabulary)
     count = parameter_count(shape, vocabulary)
     total_tokens = tokens if tokens is not None else _TOKENS_PER_PARAMETER * count.total
@@ -76,9 +82,7 @@ def derive(wanted: float, tokens: float | None) -> Derivation:
     return Derivation(
         model=model,
         parameters=count.total,
-        vocabulary_size=Derived(
-            vocabulary, "a power of two whose embedding is a small part of the model; larger ones need more text"
-        ),
+        vocabulary_size=derived,
         tokens=round(total_tokens),
         steps=Derived(
             steps, f"{total_tokens:,.0f} tokens, {ratio:.3g} per parameter; {chinchilla}; more tokens still help"
@@ -111,6 +115,24 @@ def _vocabulary(wanted: float) -> int:
         if wanted < below:
             return size
     return 131072
+
+
+def _supported_vocabulary(usual: int, supports: Callable[[int], bool] | None) -> Derived:
+    """The usual size, or the largest of a few smaller ones that the text has enough for, with a tenth to spare:
+    preparing it leaves some out."""
+    if supports is None or supports(round(usual * _SPARE)):
+        return Derived(
+            usual, "a power of two whose embedding is a small part of the model; larger ones need more text"
+        )
+    sizes = [usual >> halvings for halvings in range(1, usual.bit_length()) if usual >> halvings >= 512]
+    for size in (*sizes, *_SMALL_VOCABULARIES):
+        if supports(round(size * _SPARE)):
+            return Derived(size, f"less than the usual {usual:,}: the text given supports no {usual:,} entries")
+    return Derived(
+        SMALLEST_VOCABULARY,
+        "the smallest there is: the text given is too little to train a tokenizer on; give more, or a "
+        "tokenizer that was trained on other text (tokenizer.path)",
+    )
 
 
 def _sequence_length(wanted: float) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from textwrap import wrap
@@ -20,6 +21,7 @@ from stoker.plural import counted
 from stoker.recipe import Data, Model, Recipe, Source, Training
 from stoker.recipe.derivation import Derivation, Derived, derive, read_amount
 from stoker.recipe.fields import field_type, section_for
+from stoker.recipe.given_text import whole_text
 from stoker.recipe.yaml_text import dump_inline
 
 _COLUMN, _LONGEST_LINE = 32, 120
@@ -43,22 +45,29 @@ def write_template(
     tokens: str | None = None,
     name: str | None = None,
     overwrite: bool = False,
+    supports: Callable[[Sequence[str], int], bool] | None = None,
 ) -> Path:
     """Write a recipe for a model of about `parameters` (`25m`) on the text in `data`; returns its path.
 
-    Raises `BadInput` for amounts that are none, for missing folders, and for a file that exists already.
+    `supports` says whether a vocabulary of so many entries can be trained on texts; without it the vocabulary
+    follows from `parameters` alone. Raises `BadInput` for amounts that are none, for missing folders, and for a
+    file that exists already.
     """
     if path.is_dir():
         path = path / "recipe.yaml"
     if path.exists() and not overwrite:
         raise BadInput(f"{path} exists already; give another name, or --overwrite to replace it")
     wanted = read_amount(parameters, "--parameters")
-    derivation = derive(wanted, read_amount(tokens, "--tokens") if tokens is not None else None)
+    amount = read_amount(tokens, "--tokens") if tokens is not None else None
+    sources = _guess_sources(data, path.absolute().parent)
+    texts = whole_text(data) if data and supports is not None else None
+    can = partial(supports, texts) if texts is not None and supports is not None else None
+    derivation = derive(wanted, amount, can)
     if name is None:
         name = re.sub(r"[^\w.-]+", "-", path.absolute().stem)[:100].strip("-.") or "model"
     elif not re.fullmatch(r"[\w.-]{1,128}", name) or not name.strip("."):
         raise BadInput(f"--name: only letters, digits, `_`, `-` and `.`, not dots alone, at most 128; got {name!r}")
-    write_text(path, template(name, derivation, _guess_sources(data, path.absolute().parent)))
+    write_text(path, template(name, derivation, sources))
     return path
 
 
