@@ -46,6 +46,7 @@ def test_every_kind_can_be_written_with_all_its_options() -> None:
         ("kill@3:0:attempt=1.5", "attempt must be a whole number from 1 on, not 1.5"),
         ("flip_weight@3:0:bit=99", "bit must be a whole number from 0 to 31, not 99"),
         ("kill@3:0:delay=1,delay=2", "delay is given twice"),
+        ("kill@3:0:phase=nap", "there are starting, loading, between_phases, data"),
     ],
 )
 def test_nonsense_is_refused_with_what_there_is(text: str, said: str) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stoker.cli.arguments import AsJson, Overrides, load
-from stoker.console import print_error, print_json, print_result, progress_for, table
+from stoker.console import Watched, print_error, print_json, print_result, progress_for, table
 from stoker.errors import EXIT_FAILED, EXIT_TERMINATED, BadInput, Terminated
 from stoker.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stoker.recipe.loading import LoadedRecipe
     from stoker.recovery.drill import Rehearsal
     from stoker.recovery.faults import Fault
+
+_PER_RUN = 5
+_WHAT_COLUMNS = 41
+"""So that the list of kinds is no wider than 120."""
 
 
 def drill(
@@ -37,10 +43,14 @@ def drill(
     draw: Annotated[int, typer.Option(min=0, help="Draw so many faults: any rank, any step, any instant.")] = 0,
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="What is drawn; may be repeated. By default `kill`.", show_default=False),
+        typer.Option(help="What is drawn (by default `kill`), or drilled; may be repeated.", show_default=False),
     ] = None,
-    per_run: Annotated[int, typer.Option(min=1, help="Drawn faults in each run.")] = 5,
-    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    per_run: Annotated[
+        int | None, typer.Option(min=1, help="Drawn faults in each run; by default 5.", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of steps and ranks that are drawn; by default 0.", show_default=False)
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -66,21 +76,53 @@ def drill(
         return
     if recipe is None:
         raise BadInput("stoker drill needs a RECIPE; `stoker drill --list` lists the kinds of faults")
+    _require_use(bool(fault), draw > 0, kind=kind, per_run=per_run, seed=seed)
     loaded = load(recipe, overrides, choose_layout=True)
-    from stoker.recovery.drill import drawn, every_kind, rehearse
+    drills = _chosen(loaded, fault or (), kind, draw, per_run or _PER_RUN, seed or 0)
+    found = _rehearsed(loaded, drills, folder or loaded.run.path.parent / "drills", nodes, json)
+    _show(found, json)
+    if not all(one.survived for one in found):
+        raise typer.Exit(EXIT_FAILED)
 
-    drills = [_parsed(text) for text in fault or ()] + drawn(loaded, kind or ["kill"], draw, per_run, seed)
-    progress = progress_for(json)
-    drills = drills or every_kind(loaded, seed)
+
+def _chosen(
+    loaded: LoadedRecipe, faults: Sequence[str], kinds: Sequence[str] | None, draw: int, per_run: int, seed: int
+) -> list[tuple[Fault, ...]]:
+    from stoker.recovery.drill import drawn, every_kind
+    from stoker.recovery.faults import SURVIVED_BY_ITSELF, require_known
+
+    for name in kinds or ():
+        require_known(name, f"--kind {name}")
+    drills = [_parsed(text) for text in faults] + drawn(loaded, kinds or ["kill"], draw, per_run, seed)
+    return drills or every_kind(loaded, seed, kinds or SURVIVED_BY_ITSELF)
+
+
+def _rehearsed(
+    loaded: LoadedRecipe, drills: Sequence[tuple[Fault, ...]], folder: Path, nodes: int, json: bool
+) -> Sequence[Rehearsal]:
+    from stoker.recovery.drill import rehearse
+
     try:
-        found = rehearse(loaded, drills, folder or loaded.run.path.parent / "drills", progress, nodes)
+        return rehearse(loaded, drills, folder, progress_for(json), nodes, Watched())
     except (Terminated, KeyboardInterrupt) as stop:
         why = f" ({stop})" if str(stop) else ""
         print_error(f"stopped{why}, and with it the runs that it had started; the same command begins anew")
         raise typer.Exit(EXIT_TERMINATED) from None
-    _show(found, json)
-    if not all(one.survived for one in found):
-        raise typer.Exit(EXIT_FAILED)
+
+
+def _require_use(faults: bool, draws: bool, **given: object) -> None:
+    """Raise `BadInput` for an option that would do nothing."""
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is None or draws:
+            continue
+        if name == "per_run":
+            raise BadInput(f"{option} says how many drawn faults come in each run: give --draw N with it")
+        if faults:
+            raise BadInput(
+                f"{option} says nothing of a --fault, which is written with its kind, step and rank: give --draw N "
+                "with it, or leave one of them out"
+            )
 
 
 def _parsed(text: str) -> tuple[Fault, ...]:
@@ -90,21 +132,30 @@ def _parsed(text: str) -> tuple[Fault, ...]:
 
 
 def _list(json: bool) -> None:
-    from stoker.recovery.faults import KINDS
+    from stoker.recovery.faults import BETWEEN_NODES, KINDS, SURVIVED_BY_ITSELF, as_written
 
     if json:
         print_json(
             {
-                name: {"what": kind.what, "phase": kind.phase, "options": dict(kind.options)}
+                name: {
+                    "what": kind.what,
+                    "phase": as_written(kind.phase),
+                    "options": dict(kind.options),
+                    "default": name in SURVIVED_BY_ITSELF,
+                    "needs_nodes": name in BETWEEN_NODES,
+                }
                 for name, kind in KINDS.items()
             }
         )
         return
-    rows = [
-        (name, kind.phase, ", ".join(f"{option}={value:g}" for option, value in kind.options.items()), kind.what)
-        for name, kind in KINDS.items()
-    ]
-    print_result(table(("kind", "phase", "options", "what happens"), rows))
+    rows = []
+    for name, kind in KINDS.items():
+        options = ", ".join(f"{option}={value:g}" for option, value in kind.options.items())
+        drilled = "yes" if name in SURVIVED_BY_ITSELF else "needs --nodes" if name in BETWEEN_NODES else "no"
+        first, *more = wrap(kind.what, _WHAT_COLUMNS)
+        rows.append((name, as_written(kind.phase), options, drilled, first))
+        rows += [("", "", "", "", line) for line in more]
+    print_result(table(("kind", "phase", "options", "by default", "what happens"), rows))
 
 
 def _show(found: Sequence[Rehearsal], json: bool) -> None:
@@ -114,7 +165,7 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
     rows = [
         (
             " + ".join(one.faults),
-            "survived" if one.survived else "NOT SURVIVED",
+            _outcome(one),
             _seconds(one.detect_seconds),
             _seconds(one.recover_seconds),
             str(one.steps_lost),
@@ -140,7 +191,14 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
         if not lost
         else f"{len(lost)} of {counted(len(found), 'drills')} did NOT end in the same place"
     )
-    print_result(table(headers, rows) + verdict)
+    outputs = [f"\nwhat {' + '.join(one.faults)} printed: {one.output}" for one in lost]
+    print_result(table(headers, rows) + verdict + "".join(outputs))
+
+
+def _outcome(one: Rehearsal) -> str:
+    if not one.survived:
+        return "NOT SURVIVED"
+    return "survived" if one.weights == "bit-identical" else "survived, in another layout"
 
 
 def _seconds(values: Sequence[float]) -> str:

@@ -5,8 +5,10 @@ Every run has a process of its own, forked from this one, which computes nothing
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
@@ -21,13 +23,21 @@ from stoker.checkpoint import latest, read_weights
 from stoker.checkpoint.place import place
 from stoker.data.prepare import prepare
 from stoker.errors import StokerError, Terminated
-from stoker.progress import Progress, Silent
+from stoker.progress import Progress, Silent, Task
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.recovery.drill_network import DrillNetwork, why_not
 from stoker.recovery.drill_nodes import run_on_nodes
-from stoker.recovery.faults import KINDS, Fault, parse_fault, require_no_network, require_possible
+from stoker.recovery.faults import (
+    KINDS,
+    SURVIVED_BY_ITSELF,
+    Fault,
+    as_written,
+    parse_fault,
+    require_no_network,
+    require_possible,
+)
 from stoker.recovery.forked import Forked, Stopped
 from stoker.recovery.standby import standby
 from stoker.recovery.supervised import train
@@ -35,10 +45,13 @@ from stoker.run_directory import RunDirectory
 
 _END_THE_COMMAND = ("sigterm", "kill_command", "drop_node")
 _NOTICED_BY_RANKS = ("replayed", "replicas_differ", "silent_corruption", "save_failed", "slow_rank")
-_SURVIVED_BY_ITSELF = (
-    *("kill", "error", "freeze", "hang", "spin", "slow", "memory", "disk", "corrupt_checkpoint", "nan"),
-    *("network", "kill_supervisor"),
-)
+_OUTPUT = "output.log"
+_NOBODY = Silent()
+_OTHER_LAYOUT = ("shrunk", "grown")
+_ROUNDING = {"fp32": 1e-5}
+_COARSE_ROUNDING = 2**-8
+"""By how much weights may differ that another layout's order of sums has rounded otherwise, of the largest of their
+tensor; the latter, one rounding of bf16, in any precision but fp32."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +78,26 @@ class Rehearsal:
     blamed: tuple[tuple[str, tuple[int, ...]], ...]
     """Each failure's fault, and the ranks that it was put down to."""
     useful: float | None
-    """Share of the forward passes that were begun which the undisturbed run needs as well; None when a supervisor
-    took the count with it."""
+    """Share of the sequences whose forward passes were begun which the undisturbed run needs as well; None when a
+    supervisor took the count with it, or it cannot be said how many they were."""
     weights: str
     """`bit-identical` to the undisturbed run's, or by how much they differ at most."""
+    difference: float
+    """The same as a number; infinite when there are no weights to compare."""
+    other_layout: bool
+    """Whether any steps were done in another layout, with fewer ranks."""
+    allowed_difference: float
+    """What such steps may make of the weights by rounding otherwise; 0 when bits must be the same."""
     said: str
     """Why it did not finish; empty when it did."""
+    output: str
+    """File with what the run and its ranks printed."""
 
     @property
     def survived(self) -> bool:
         """Whether it ended in the same place, by itself where the fault did not end the command."""
-        exact = self.weights == "bit-identical" and not self.samples_lost and not self.samples_repeated
+        same = self.weights == "bit-identical" or 0 < self.difference <= self.allowed_difference
+        exact = same and not self.samples_lost and not self.samples_repeated
         ending = sum(_ends_the_command(fault, self.nodes) for fault in self.faults)
         return self.finished and exact and self.commands <= 1 + ending
 
@@ -91,9 +113,16 @@ def _ends_the_command(fault: str, nodes: int) -> bool:
 
 
 def rehearse(
-    loaded: LoadedRecipe, drills: Sequence[tuple[Fault, ...]], folder: Path, progress: Progress, nodes: int = 1
+    loaded: LoadedRecipe,
+    drills: Sequence[tuple[Fault, ...]],
+    folder: Path,
+    progress: Progress,
+    nodes: int = 1,
+    told: Progress = _NOBODY,
 ) -> list[Rehearsal]:
     """Run the recipe undisturbed, and once for each of `drills`, in folders of `folder`.
+
+    Each run tells `told` how it gets on, in its own process, where standard error is the run's `output`.
 
     With more than one of `nodes` each drill is a run over so many nodes, all on this machine; the undisturbed run
     is on one. Raises `BadInput` when a fault cannot be, `StokerError` when the undisturbed run fails, and
@@ -106,29 +135,41 @@ def rehearse(
     if why_not:
         require_no_network(why_not, drills)
         progress.say(f"all nodes share this machine's loopback: {why_not}")
+    progress.say(
+        f"{len(drills) + 1} whole runs, one after another: one undisturbed, {len(drills)} with faults; "
+        f"what they print goes to {folder}/*/{_OUTPUT}"
+    )
     _in_a_process(_prepare, loaded, what="preparing the corpus")
     reference = RunDirectory(folder / "undisturbed")
     with progress.task("drill", len(drills) + 1, "runs") as task:
-        task.describe("undisturbed")
-        undisturbed = _rehearse_one(loaded, reference, (), None)
+        _announce(progress, task, 1, len(drills) + 1, "undisturbed")
+        undisturbed = _rehearse_one(loaded, reference, (), None, told=told)
         if not undisturbed.finished:
-            raise StokerError(f"the run fails without any fault: {undisturbed.said}")
+            said = f"the run fails without any fault: {undisturbed.said}"
+            raise StokerError(f"{said} (its output: {undisturbed.output})")
         task.advance()
         found = []
         for number, faults in enumerate(drills, 1):
-            task.describe(" + ".join(map(str, faults)))
+            _announce(progress, task, number + 1, len(drills) + 1, " + ".join(map(str, faults)))
             run = RunDirectory(folder / f"drill-{number:03d}")
-            found.append(_rehearse_one(loaded, run, faults, reference, nodes, not why_not))
+            found.append(_rehearse_one(loaded, run, faults, reference, nodes, not why_not, told))
             task.advance()
     return found
 
 
-def every_kind(loaded: LoadedRecipe, seed: int) -> list[tuple[Fault, ...]]:
-    """One drill for each kind that a run survives by itself, at drawn steps and ranks."""
+def _announce(progress: Progress, task: Task, number: int, runs: int, what: str) -> None:
+    task.describe(what)
+    progress.say(f"run {number} of {runs}: {what}")
+
+
+def every_kind(
+    loaded: LoadedRecipe, seed: int, kinds: Sequence[str] = SURVIVED_BY_ITSELF
+) -> list[tuple[Fault, ...]]:
+    """One drill for each of `kinds`, at drawn steps and ranks; by default those that a run survives by itself."""
     dice, recipe = random.Random(seed), loaded.recipe
     faults: list[tuple[Fault, ...]] = []
     for kind in KINDS:
-        if kind not in _SURVIVED_BY_ITSELF:
+        if kind not in kinds:
             continue
         step = dice.randint(2, max(2, recipe.training.steps - 1))
         faults.append((parse_fault(f"{kind}@{step}:{dice.randrange(recipe.layout.world_size)}"),))
@@ -154,7 +195,7 @@ def _drawn_fault(recipe: Recipe, dice: random.Random, kind: str, earlier: int) -
     if kind not in ("kill", "freeze", "hang", "spin", "error"):
         return parse_fault(f"{kind}@{step}:{rank}")
     if kind != "kill":
-        return parse_fault(f"{kind}@{step}:{rank}:phase={dice.choice(phases).replace(' ', '_')}")
+        return parse_fault(f"{kind}@{step}:{rank}:phase={as_written(dice.choice(phases))}")
     delay = round(dice.random() ** 3 * 0.5, 4)
     phase = dice.choice([*phases, "checkpoint", "loading"])
     if phase == "loading":  # of the first start, or of a restart that an earlier fault has made necessary
@@ -164,7 +205,7 @@ def _drawn_fault(recipe: Recipe, dice: random.Random, kind: str, earlier: int) -
         step = dice.randrange(every, recipe.training.steps + 1, every) if every <= recipe.training.steps else step
         phase = phase if every <= recipe.training.steps else "forward"
     nth = dice.randint(1, recipe.accumulation_at(step)) if phase in ("forward", "backward") else 1
-    return parse_fault(f"kill@{step}:{rank}:phase={phase.replace(' ', '_')},delay={delay:g},nth={nth}")
+    return parse_fault(f"kill@{step}:{rank}:phase={as_written(phase)},delay={delay:g},nth={nth}")
 
 
 def _rehearse_one(
@@ -174,6 +215,7 @@ def _rehearse_one(
     reference: RunDirectory | None,
     nodes: int = 1,
     on_network: bool = False,
+    told: Progress = _NOBODY,
 ) -> Rehearsal:
     shutil.rmtree(run.path, ignore_errors=True)
     if reference is not None:  # the same recipe on the same machine: it need not be planned again
@@ -185,7 +227,7 @@ def _rehearse_one(
     # Some faults end the command, which goes on when it is given again.
     while commands <= sum(_ends_the_command(str(fault), nodes) for fault in faults) and not finished:
         commands += 1
-        finished, said, done = _command(loaded, run, left, nodes, on_network)
+        finished, said, done = _command(loaded, run, left, nodes, on_network, told)
         left = tuple(fault for fault in left if str(fault) not in done)
     took = time.time() - began
     found: Rehearsal = _in_a_process(_judge, loaded, run, faults, reference, what="reading the record")
@@ -194,7 +236,12 @@ def _rehearse_one(
 
 
 def _command(
-    loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...], nodes: int, on_network: bool
+    loaded: LoadedRecipe,
+    run: RunDirectory,
+    faults: tuple[Fault, ...],
+    nodes: int,
+    on_network: bool,
+    told: Progress = _NOBODY,
 ) -> tuple[bool, str, set[str]]:
     """Train as the command does. Whether it finished, why not, and which faults have come by then."""
     before = _in_a_process(_faults_done, run, what="reading the record")
@@ -202,9 +249,9 @@ def _command(
         if nodes > 1:
             network = DrillNetwork() if on_network else None
             with closing(network) if network is not None else nullcontext():
-                run_on_nodes(nodes, partial(_train, loaded, run, faults), faults, network)
+                run_on_nodes(nodes, partial(_train, loaded, run, faults, told), faults, network)
         else:
-            _in_a_process(_train, loaded, run, faults, what="the command")
+            _in_a_process(_train, loaded, run, faults, told, what="the command")
         finished, said = True, ""
     except Terminated:  # it is these drills that were asked to stop
         raise
@@ -230,9 +277,20 @@ def _prepare(loaded: LoadedRecipe) -> None:
     prepare(loaded, Silent())
 
 
-def _train(loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...]) -> None:
+def _train(loaded: LoadedRecipe, run: RunDirectory, faults: tuple[Fault, ...], told: Progress) -> None:
+    _print_to(run.path / _OUTPUT)
     with standby(forked=True) as ready:
-        train(loaded, run, Silent(), ready, faults)
+        train(loaded, run, told, ready, faults)
+
+
+def _print_to(file: Path) -> None:
+    """Have this process, and those that it starts, print into `file` from now on."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        stream.flush()
+        os.dup2(descriptor, number)
+    os.close(descriptor)
 
 
 def _faults_done(run: RunDirectory) -> set[str]:
@@ -266,6 +324,8 @@ def _judge(
         if after:
             recover.append(min(after) - failure["time"])
     samples = samples_seen(record)
+    weights, difference = ("", 0.0) if reference is None else _compared(run, reference)
+    other_layout = any(event["event"] in _OTHER_LAYOUT for event in events)
     return Rehearsal(
         faults=tuple(map(str, faults)),
         nodes=1,
@@ -281,8 +341,12 @@ def _judge(
         samples_repeated=_how_many(samples.repeated),
         blamed=tuple(blamed),
         useful=None if reference is None else _useful(record, Record(reference.record)),
-        weights="" if reference is None else _compared(run, reference),
+        weights=weights,
+        difference=difference,
+        other_layout=other_layout,
+        allowed_difference=_allowed_difference(loaded.recipe) if other_layout else 0.0,
         said="",
+        output=str(run.path / _OUTPUT),
     )
 
 
@@ -300,29 +364,42 @@ def _steps_lost(failures: Sequence[dict[str, Any]], record: Record) -> int:
 
 
 def _useful(record: Record, undisturbed: Record) -> float | None:
-    needed, begun = _forwards(undisturbed), _forwards(record)
-    return needed / begun if needed and begun else None
+    needed, begun = _sequences(undisturbed), _sequences(record)
+    # What a lost node did last is not seen: more than all of it is of use to nobody.
+    return needed / begun if needed and begun and needed <= begun else None
 
 
-def _forwards(record: Record) -> int | None:
-    """Forward passes that all ranks began in all attempts; None when some attempt was not counted."""
-    ended = [event["detail"]["forwards"] for event in record.events(SUPERVISOR) if event["event"] == "ranks_ended"]
-    return sum(ended) if len(ended) == len(record.attempts()) else None
+def _sequences(record: Record) -> int | None:
+    """Sequences whose forward passes all ranks began in all attempts; None when some attempt was not counted.
+
+    Layouts with fewer data-parallel ranks have as many ranks for each sequence, so that these numbers compare.
+    """
+    ended = [event["detail"]["sequences"] for event in record.events(SUPERVISOR) if event["event"] == "ranks_ended"]
+    return sum(ended) if len(ended) == len(record.attempts()) and None not in ended else None
+
+
+def _allowed_difference(recipe: Recipe) -> float:
+    """What another layout may make of the weights."""
+    if recipe.training.deterministic == "across_layouts":
+        return 0.0
+    return _ROUNDING.get(recipe.training.precision, _COARSE_ROUNDING)
 
 
 def _how_many(ranges: Sequence[tuple[int, int]]) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
-def _compared(run: RunDirectory, reference: RunDirectory) -> str:
+def _compared(run: RunDirectory, reference: RunDirectory) -> tuple[str, float]:
+    """In words, and by how much the weights differ at most, of the largest of their tensor."""
     ours, theirs = latest(run.checkpoints), latest(reference.checkpoints)
     if ours is None or theirs is None or ours.name != theirs.name:
-        return f"none of {theirs.name}" if theirs is not None else "none"
+        return (f"none of {theirs.name}" if theirs is not None else "none"), float("inf")
     found, expected = read_weights(ours), read_weights(theirs)
     worst = 0.0
     identical = True
     for name, tensor in expected.items():
         identical &= torch.equal(found[name].view(torch.uint8), tensor.view(torch.uint8))
         largest = max(float(tensor.double().abs().max()), 1e-300)
-        worst = max(worst, float((found[name].double() - tensor.double()).abs().max()) / largest)
-    return "bit-identical" if identical else f"differ by {worst:.1e} of the largest"
+        gap = float((found[name].double() - tensor.double()).abs().max()) / largest
+        worst = max(worst, gap if gap == gap else float("inf"))
+    return ("bit-identical" if identical else f"differ by {worst:.1e} of the largest"), worst

@@ -79,6 +79,11 @@ KINDS: dict[str, Kind] = {
 }
 BETWEEN_NODES = ("delay", "bandwidth", "partition")
 """Kinds that need a network between nodes."""
+SURVIVED_BY_ITSELF = (
+    *("kill", "error", "freeze", "hang", "spin", "slow", "memory", "disk", "corrupt_checkpoint", "nan"),
+    *("network", "kill_supervisor"),
+)
+"""Kinds after which a run on one node goes on without a person: those that are drilled by default."""
 _COUNTS = ("attempt", "nth", "steps")
 _HIGHEST_BIT = 31
 AFTER_STEP = ("evaluation", "checkpoint")
@@ -120,9 +125,14 @@ class Fault:
 
     def __str__(self) -> str:
         usual = KINDS[self.kind].phase if self.step else "loading"
-        options = [f"phase={self.phase.replace(' ', '_')}"] if self.phase != usual else []
+        options = [f"phase={as_written(self.phase)}"] if self.phase != usual else []
         options += [f"{name}={value:g}" for name, value in self.options]
         return f"{self.kind}@{self.step}:{self.rank}" + (f":{','.join(options)}" if options else "")
+
+
+def as_written(phase: str) -> str:
+    """A phase's name as it is written in a fault, and shown: `between_phases`."""
+    return phase.replace(" ", "_")
 
 
 def parse_fault(text: str) -> Fault:
@@ -133,8 +143,7 @@ def parse_fault(text: str) -> Fault:
             f"--fault {text}: expected kind@step[:rank][:option=value,…], such as kill@12:1:phase=backward"
         )
     kind = match["kind"]
-    if kind not in KINDS:
-        raise BadInput(f"--fault {text}: there is no fault {kind!r}; there are {', '.join(KINDS)}")
+    require_known(kind, f"--fault {text}")
     step = int(match["step"])
     phase = KINDS[kind].phase if step else "loading"
     options, given = [], set[str]()
@@ -150,10 +159,18 @@ def parse_fault(text: str) -> Fault:
     return Fault(kind, step, int(match["rank"] or 0), phase, tuple(options))
 
 
+def require_known(kind: str, given: str) -> None:
+    """Raise `BadInput` when there is no such kind; `given` is what was typed."""
+    if kind not in KINDS:
+        raise BadInput(f"{given}: there is no fault {kind!r}; there are {', '.join(KINDS)}")
+
+
 def _phase(text: str, value: str) -> str:
     name = value.replace("_", " ")
     if name not in PHASES:
-        raise BadInput(f"--fault {text}: there is no phase {value!r}; there are {', '.join(PHASES)}")
+        raise BadInput(
+            f"--fault {text}: there is no phase {value!r}; there are {', '.join(map(as_written, PHASES))}"
+        )
     return name
 
 

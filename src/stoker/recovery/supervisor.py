@@ -174,7 +174,18 @@ def _given_up(error: StokerError, why: str) -> StokerError:
 
 def _ended(attempt: Attempt) -> Message:
     row = {"step": attempt.last_step, "event": "ranks_ended", "attempt": attempt.job.attempt, "time": time.time()}
-    return {"kind": "event", "row": {**row, "detail": {"forwards": attempt.forwards}}}
+    return {
+        "kind": "event",
+        "row": {**row, "detail": {"forwards": attempt.forwards, "sequences": _sequences(attempt)}},
+    }
+
+
+def _sequences(attempt: Attempt) -> int | None:
+    """How many sequences these forward passes were of, on all ranks together; None when some were of fewer."""
+    recipe, last = attempt.job.recipe, attempt.furthest_step or attempt.last_step
+    under_way = min(last + 1, recipe.training.steps)
+    each = recipe.micro_batch_size_at(min(attempt.first_step + 1, under_way))
+    return attempt.forwards * each if each == recipe.micro_batch_size_at(under_way) else None
 
 
 def _event(event: str, attempt: Attempt, failure: Failure, **detail: Any) -> Message:
