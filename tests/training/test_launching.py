@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from stoker.planning import make_plan
 from stoker.progress import Silent
 from stoker.recipe.loading import load_recipe
 from stoker.training import launching
+from stoker.training.rank import Job
 from tests.data.corpora import build_corpus, byte_document
 from tests.planning.machines import machine
 from tests.recipe.recipes import write
@@ -39,3 +42,33 @@ def test_the_environment_has_the_threads_that_a_rank_computes_with(
         assert json.loads(loaded.run.environment.read_text())["threads"] == threads == torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
+
+
+class _Watched(Silent):
+    """Someone who writes down what is advanced and said."""
+
+    def __init__(self) -> None:
+        self.done = 0.0
+        self.words: list[str] = []
+
+    @contextmanager
+    def task(self, name: str, total: float | None, unit: str) -> Iterator[_Watched]:
+        yield self
+
+    def advance(self, amount: float = 1) -> None:
+        self.done += amount
+
+    def describe(self, text: str) -> None:
+        self.words.append(text)
+
+
+def test_the_bar_shows_steps_from_copies_in_memory_and_no_rate_that_counts_the_start(tmp_path: Path) -> None:
+    """The newest checkpoint is of step 5, and the run goes on from step 9 in memory."""
+    job = Job(load_recipe(write(tmp_path)).recipe, tmp_path, tmp_path, attempt=2)
+    watched = _Watched()
+    with launching.shown(watched, job, 5) as report:
+        for step in (10, 11):
+            row = {"kind": "step", "step": step, "loss": 1.0, "learning_rate": 0.1, "gradient_norm": 1.0}
+            report({**row, "tokens": 64})
+    assert watched.done == 11
+    assert ["tokens/s" in words for words in watched.words] == [False, True]

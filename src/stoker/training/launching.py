@@ -189,7 +189,7 @@ class _StepLine:
         self._done = done
         self._progress = progress
         self._task = task
-        self._before = time.monotonic()
+        self._before: float | None = None
         self._tokens_per_second = 0.0
 
     def __call__(self, message: dict[str, Any]) -> None:
@@ -206,15 +206,17 @@ class _StepLine:
             self._progress.say(f"step {message['step']}: rank {ranks} is slower than the others, which wait for it")
             return
         now = time.monotonic()
-        rate = message["tokens"] / max(now - self._before, 1e-9)
-        self._tokens_per_second = (
-            rate if not self._tokens_per_second else 0.9 * self._tokens_per_second + 0.1 * rate
-        )
+        speed = ""
+        if self._before is not None:  # before the first step there was the start-up
+            rate = message["tokens"] / max(now - self._before, 1e-9)
+            before = self._tokens_per_second or rate
+            self._tokens_per_second = 0.9 * before + 0.1 * rate
+            speed = f"  {self._tokens_per_second:,.0f} tokens/s"
         self._before = now
         self._task.describe(
             f"loss {message['loss']:.3f}  lr {message['learning_rate']:.2e}  "
-            f"norm {message['gradient_norm']:.2f}  {self._tokens_per_second:,.0f} tokens/s"
+            f"norm {message['gradient_norm']:.2f}{speed}"
         )
         if message["step"] > self._done:  # a run that went back does some steps again
-            self._done = message["step"]
-            self._task.advance()
+            more, self._done = message["step"] - self._done, message["step"]  # copies may be newer than the disk
+            self._task.advance(more)
