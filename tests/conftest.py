@@ -23,7 +23,7 @@ settings.register_profile(
 settings.load_profile("reproducible")
 
 
-_LONGEST_FIRST = ("end_to_end", "verification", "parallel", "checkpoint")
+_LONGEST_FIRST = ("end_to_end", "verification", "recovery", "parallel", "training", "checkpoint")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
