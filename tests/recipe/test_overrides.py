@@ -51,6 +51,7 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "training.memory.recompute.operations": (["attention"], ["training.memory.recompute.name=operations"]),
     "training.memory.recompute.budget_mib": (64.0, ["training.memory.recompute.name=budget"]),
     "training.memory.release_gradients": (True, ["training.gradient_clip=null"]),
+    "recovery.copy_gradients_every": (2, ["recovery.copy_every=1"]),
     "evaluation.sample_tokens": (9, ["evaluation.prompts=[a]"]),
     "evaluation.temperature": (0.1, ["evaluation.prompts=[a]"]),
     "model.mtp_loss_weight": (0.25, ["model.mtp_depth=1"]),
