@@ -68,6 +68,11 @@ class _Downtime:
         return float((self.detection + self.silent + self.swap + self.restart)[level + 1])
 
 
+_LEAST_LEAVING = 1e-90
+"""Of the share of restarts that end a chain of failures: so small that the run gets nowhere, and that chains within
+chains are still numbers."""
+
+
 @dataclass(frozen=True)
 class _Speeds:
     nodes: BrokenNodes
@@ -234,7 +239,7 @@ def _downtime(process: Process, rates: NDArray[np.float64]) -> _Downtime:
                 for name in found:
                     own[name] += share * fails * float(found[name][level])
         for name in found:
-            found[name][lost] = own[name] / max(1 - stays, 1e-300)
+            found[name][lost] = own[name] / max(1 - stays, _LEAST_LEAVING)
     return _Downtime(**found)
 
 
