@@ -163,7 +163,7 @@ def test_too_little_text_is_refused_with_where_it_went(job: Path) -> None:
 @pytest.mark.parametrize("verb", [_thorough("plan"), _thorough("train"), "run"])
 def test_a_model_beyond_this_machine_is_refused_before_anything_large_is_allocated(job: Path, verb: str) -> None:
     line = f"ulimit -v {12 << 20}; stoker {verb} {shlex.quote(str(job))} "
-    _one_message(_shell(line + "model.hidden_size=1000000"), 2, "would not fit", "GiB free")
+    _one_message(_shell(line + "model.hidden_size=1000000"), 2, "would not fit", " free. ")
 
 
 def test_all_mistakes_of_a_recipe_are_told_at_once(job: Path) -> None:

@@ -86,4 +86,4 @@ def test_on_a_processor_copies_take_of_the_same_memory() -> None:
 
 def test_a_plan_says_what_the_node_needs() -> None:
     text = str(make_plan(_recipe(copy_every=1), 512, machine()))
-    assert "host      two copies of the state (0.00 GiB) of a node's memory; 64.0 GiB free" in text
+    assert "host      two copies of the state (3.66 MiB) of a node's memory; 64.0 GiB free" in text

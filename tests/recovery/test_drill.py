@@ -63,8 +63,11 @@ def test_a_run_survives_what_happens_to_its_processes(recipe: Path, tmp_path: Pa
 def test_a_run_survives_what_happens_to_its_state_and_surroundings(recipe: Path, tmp_path: Path) -> None:
     faults = ["corrupt_checkpoint@7:0", "disk@6:0", "memory@7:1", "network@7:1"]
     given = [word for fault in faults for word in ("--fault", fault)]
-    found = drill(recipe, tmp_path, "layout.dp_replicate=2", *given)
+    saved = tmp_path / "saved"
+    found = drill(recipe, tmp_path / "drills", "layout.dp_replicate=2", f"checkpoint.folder={saved}", *given)
     assert all(one["came"] == 1 and one["commands"] == 1 for one in found)
+    runs = ["undisturbed", *(f"drill-{number:03d}" for number in range(1, 5))]
+    assert sorted(path.name for path in saved.iterdir()) == sorted(f"drills-{run}" for run in runs)
 
 
 def test_wrong_numbers_are_found_done_again_and_put_down_to_their_rank(recipe: Path, tmp_path: Path) -> None:

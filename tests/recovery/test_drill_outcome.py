@@ -88,7 +88,9 @@ def test_weights_are_compared_as_bits_and_as_numbers(
         "read_weights",
         lambda path: {"a": both[path.parent.name], "b": torch.tensor([1.0 + (value != value)])},
     )
-    said, difference = drill._compared(RunDirectory(tmp_path / "ours"), RunDirectory(tmp_path / "theirs"))
+    said, difference = drill._compared(
+        RunDirectory(tmp_path / "ours").checkpoints, RunDirectory(tmp_path / "theirs").checkpoints
+    )
     assert said.startswith("differ by")
     assert difference == (float("inf") if value != value else pytest.approx(6e-8, rel=0.1))
 

@@ -98,11 +98,13 @@ def test_a_run_that_dies_for_memory_says_what_would_fit_and_that_fits(job: Path)
         *("training.sequence_length=256", "evaluation.every=0", "training.threads=1"),
     ]
     said = train_with(job, 900, *wide)
-    assert re.search(r"rank 0 ran out of memory when it asked for \d+ bytes; it had [\d.]+ GiB resident", said), (
+    assert re.search(
+        r"rank 0 ran out of memory when it asked for \d+ bytes; it had [\d.]+ [MG]iB resident", said
+    ), said
+    assert re.search(r"the plan expected [\d.]+ [MG]iB at most on a rank: parameters .*activations [\d.]+", said), (
         said
     )
-    assert re.search(r"the plan expected [\d.]+ GiB at most on a rank: parameters .*activations [\d.]+", said), said
-    remedies = re.findall(r"this would fit: (.*) \(([\d.]+) GiB, (as fast|about \d+% (?:slower|faster))\)", said)
+    remedies = re.findall(r"this would fit: (.*) \(([\d.]+ [MG]iB), (as fast|about \d+% (?:slower|faster))\)", said)
     assert len(remedies) == 3, said
     for overrides, _, _ in drawn(remedies, 1):  # another one for other commits
         assert train_with(job, 900, *wide, *overrides.split()) == "trained\n", overrides

@@ -198,7 +198,10 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
 def _outcome(one: Rehearsal) -> str:
     if not one.survived:
         return "NOT SURVIVED"
-    return "survived" if one.weights == "bit-identical" else "survived, in another layout"
+    said = "survived" if one.weights == "bit-identical" else "survived, in another layout"
+    if one.came == len(one.faults):
+        return said
+    return f"{said}; {one.came} of {counted(len(one.faults), 'faults')} came"
 
 
 def _seconds(values: Sequence[float]) -> str:

@@ -73,7 +73,16 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
             shutil.rmtree(preparation.work, ignore_errors=True)
     corpus = Corpus.open(final)
     _require_enough_tokens(corpus, loaded.recipe)
+    if without := _without_held_out(corpus):
+        progress.say(
+            f"nothing is held out of {', '.join(without)}, so evaluations have no text of "
+            f"{'it' if len(without) == 1 else 'these'} to score; raise data.held_out for that"
+        )
     return corpus
+
+
+def _without_held_out(corpus: Corpus) -> list[str]:
+    return [one["name"] for one in corpus.manifest["sources"] if not one["splits"]["held_out"]["documents"]]
 
 
 def find_prepared(loaded: LoadedRecipe) -> Corpus | None:

@@ -15,6 +15,7 @@ from stoker.planning.remedies import Remedy
 from stoker.plural import counted
 from stoker.recipe import Recipe
 from stoker.recipe.stages import stage_layers
+from stoker.wording import size
 
 _GIB = 2**30
 
@@ -55,8 +56,8 @@ def reasons_of(
     parts = memory.parameters + memory.gradients + memory.optimizer + memory.activations + memory.buffers
     if memory.total < parts:
         lines.append(
-            f"the categories are not at their highest at the same time: {parts / _GIB:.2f} GiB together, "
-            f"{memory.total / _GIB:.2f} GiB at most at once"
+            f"the categories are not at their highest at the same time: {size(parts)} together, "
+            f"{size(memory.total)} at most at once"
         )
     if recipe.training.document_mask:
         lines.append(
@@ -64,8 +65,8 @@ def reasons_of(
         )
     if machine.runtime_bytes:
         lines.append(
-            f"buffers and total hold {machine.runtime_bytes / _GIB:.2f} GiB of Python and its libraries, and "
-            f"{allocator_bytes(memory, machine.device) / _GIB:.2f} GiB that the allocator cannot use between blocks"
+            f"buffers and total hold {size(machine.runtime_bytes)} of Python and its libraries, and "
+            f"{size(allocator_bytes(memory, machine.device))} that the allocator cannot use between blocks"
         )
     if machine.device == "cpu":
         lines.append("model FLOPs utilisation is over the measured matrix-multiply rate")
@@ -124,7 +125,7 @@ def _of_memory(
     if wanted.recompute.name != "none":
         found = recomputation_of_rank(recipe, vocabulary_size, machine.device, 0)
         layers = len(found.layers) + len(found.shares)
-        saved = (without.total - memory.total) / _GIB
+        saved = without.total - memory.total
         again = sorted({operation for choice in found.layers.values() for operation in choice})
         if recipe.model.moe is None and "experts" in again:
             again.remove("experts")
@@ -132,7 +133,7 @@ def _of_memory(
         if found.shares:
             what = "what the compiler chooses"
         yield (
-            f"{counted(layers, 'layers')} of the first rank compute again in backward ({what}): {saved:.2f} GiB "
+            f"{counted(layers, 'layers')} of the first rank compute again in backward ({what}): {size(saved)} "
             f"less at the highest moment for {_duration(repeating)} more a step"
         )
     where = "in host memory"
@@ -146,7 +147,7 @@ def _of_memory(
         yield f"optimizer state rests {where}"
     if wanted.offloads and machine.device != "cpu":
         resting = host_bytes_of_rank(recipe, vocabulary_size, recipe.micro_batch_size_at(1), 0)
-        yield f"the first rank needs {resting / _GIB:.2f} GiB of host memory for that"
+        yield f"the first rank needs {size(resting)} of host memory for that"
     if wanted.release_gradients:
         yield "gradients that no sum over ranks follows are used and let go of while backward goes on"
 
@@ -158,8 +159,8 @@ def warnings_of(
     lines = []
     if needed > machine.available_bytes:
         lines.append(
-            f"needs {needed / _GIB:.1f} GiB, but {machine.available_bytes / _GIB:.1f} GiB of "
-            f"{machine.memory_bytes / _GIB:.1f} GiB are free; {remedy_of(fitting)}"
+            f"needs {size(needed)}, but {size(machine.available_bytes)} of "
+            f"{size(machine.memory_bytes)} are free; {remedy_of(fitting)}"
         )
     lines += remarks(recipe.layout, recipe.shape)
     if machine.precision not in (None, recipe.training.precision):
@@ -190,7 +191,7 @@ def remedy_of(fitting: Sequence[Remedy] | None) -> str:
 def as_text(plan: dict[str, Any], layout: str) -> str:
     """A plan as lines for the terminal."""
     memory, seconds = plan["peak_memory_gib"], plan["step_seconds"]
-    parts = ", ".join(f"{name} {value:.2f}" for name, value in memory.items() if name != "total")
+    parts = ", ".join(f"{name} {size(value * _GIB)}" for name, value in memory.items() if name != "total")
     mfu = "" if plan["mfu"] is None else f", {plan['mfu']:.0%} of peak"
     lines = [
         f"machine   {plan['machine']}",
@@ -199,10 +200,10 @@ def as_text(plan: dict[str, Any], layout: str) -> str:
         f"layout    {layout}",
         f"batch     {counted(plan['global_batch_size'], 'sequences')}: micro-batches of "
         f"{plan['micro_batch_size']}, accumulation {plan['accumulation']}",
-        f"memory    {memory['total']:.2f} GiB per rank at most ({parts}); "
-        f"{plan['available_memory_gib']:.1f} GiB free",
+        f"memory    {size(memory['total'] * _GIB)} per rank at most ({parts}); "
+        f"{size(plan['available_memory_gib'] * _GIB)} free",
         f"host      {parts_of(HostMemory.model_validate(plan['host_memory_gib']))} of a node's memory; "
-        f"{plan['host_memory_gib']['available']:.1f} GiB free",
+        f"{size(plan['host_memory_gib']['available'] * _GIB)} free",
         f"step      {_duration(seconds['total'])} ({_parts_of_step(seconds)})",
         f"speed     {plan['tokens_per_second']:,.0f} tokens/s{mfu}",
         f"in all    {counted(plan['steps'], 'steps')} in {_duration(plan['total_hours'] * 3600)}",

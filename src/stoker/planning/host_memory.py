@@ -14,6 +14,7 @@ from stoker.planning.machine import Hardware
 from stoker.planning.memory import host_bytes_of_rank, optimizer_bytes
 from stoker.planning.parts import Part, parts_of_rank, ranks_that_differ
 from stoker.recipe import Recipe
+from stoker.wording import size
 
 _GIB = 2**30
 _KEPT = 2
@@ -81,8 +82,8 @@ def missing_on_host(needed: HostMemory, recipe: Recipe, device: str, margin: flo
         remedies.append("recovery.copy_every=0 (one copy instead of two)")
     remedies.append("use more machines")
     yield (
-        f"{parts_of(needed)} needs {needed.total:,.1f} GiB of host memory, but {needed.available:,.1f} GiB are "
-        f"free; {', or '.join(remedies)}"
+        f"{parts_of(needed)} needs {size(needed.total * _GIB)} of host memory, but "
+        f"{size(needed.available * _GIB)} are free; {', or '.join(remedies)}"
     )
 
 
@@ -94,7 +95,7 @@ def parts_of(needed: HostMemory) -> str:
         "two copies of the state": needed.copies,
         "two copies of the gradients": needed.gradient_copies,
     }
-    return ", ".join(f"{name} ({gib:.2f} GiB)" for name, gib in parts.items() if gib)
+    return ", ".join(f"{name} ({size(gib * _GIB)})" for name, gib in parts.items() if gib)
 
 
 def _copies(recipe: Recipe, vocabulary_size: int) -> tuple[int, int, int]:

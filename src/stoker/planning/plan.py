@@ -27,6 +27,7 @@ from stoker.planning.time import (
 )
 from stoker.recipe import Recipe
 from stoker.recipe.memory import Recompute
+from stoker.wording import size
 
 _GIB = 2**30
 _LAYERS_COUNTED = 50_000
@@ -198,8 +199,8 @@ def require_fits(recipe: Recipe, vocabulary_size: int, hardware: Hardware) -> No
             return
         remedy = remedy_of(what_fits(recipe, vocabulary_size, hardware))
     raise BadInput(
-        f"this run would not fit: it needs {needed / _GIB:,.1f} GiB, but {hardware.name} has "
-        f"{hardware.available_bytes / _GIB:,.1f} GiB free. {remedy}"
+        f"this run would not fit: it needs {size(needed)}, but {hardware.name} has "
+        f"{size(hardware.available_bytes)} free. {remedy}"
     )
 
 

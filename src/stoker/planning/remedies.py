@@ -12,8 +12,8 @@ from stoker.planning.search.automatic import cluster_here
 from stoker.planning.search.space import LADDER, divisors, is_possible, typed_memory
 from stoker.recipe import Recipe
 from stoker.recipe.memory import Memory
+from stoker.wording import size
 
-_GIB = 2**30
 _WANTED = 3
 _MOST_TOGETHER = 3
 """Changes that are tried at once."""
@@ -43,7 +43,7 @@ class Remedy:
         price = "as fast" if abs(self.slowdown) < 0.005 else f"about {abs(self.slowdown):.0%} "
         if abs(self.slowdown) >= 0.005:
             price += "slower" if self.slowdown > 0 else "faster"
-        return f"{self.overrides} ({self.needed_bytes / _GIB:,.1f} GiB, {price})"
+        return f"{self.overrides} ({size(self.needed_bytes)}, {price})"
 
 
 def remedies(

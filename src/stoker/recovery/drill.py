@@ -20,12 +20,13 @@ from typing import Any
 import torch
 
 from stoker.checkpoint import latest, read_weights
-from stoker.checkpoint.place import place
+from stoker.checkpoint.place import Place, abandon, checkpoints_of, place
 from stoker.data.prepare import prepare
+from stoker.durable_files import write_text
 from stoker.errors import StokerError, Terminated
 from stoker.progress import Progress, Silent, Task
 from stoker.recipe import Recipe
-from stoker.recipe.loading import LoadedRecipe
+from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
 from stoker.record import SUPERVISOR, Record, samples_seen
 from stoker.recovery.drill_network import DrillNetwork, why_not
 from stoker.recovery.drill_nodes import run_on_nodes
@@ -218,10 +219,11 @@ def _rehearse_one(
     told: Progress = _NOBODY,
 ) -> Rehearsal:
     shutil.rmtree(run.path, ignore_errors=True)
+    loaded = _with_own_checkpoints(loaded, run)
     if reference is not None:  # the same recipe on the same machine: it need not be planned again
         run.path.mkdir(parents=True)
-        for ours, theirs in ((run.recipe, reference.recipe), (run.plan, reference.plan)):
-            shutil.copyfile(theirs, ours)
+        write_text(run.recipe, dump_recipe(loaded.recipe))
+        shutil.copyfile(reference.plan, run.plan)
     began, commands, left, said = time.time(), 0, faults, ""
     finished = False
     # Some faults end the command, which goes on when it is given again.
@@ -233,6 +235,17 @@ def _rehearse_one(
     found: Rehearsal = _in_a_process(_judge, loaded, run, faults, reference, what="reading the record")
     said = "" if finished else said
     return replace(found, nodes=nodes, finished=finished, commands=commands, seconds=took, said=said)
+
+
+def _with_own_checkpoints(loaded: LoadedRecipe, run: RunDirectory) -> LoadedRecipe:
+    """Where the recipe names a folder for checkpoints, a new one in it for `run`: no two runs may share one."""
+    named = loaded.recipe.checkpoint.folder
+    if named is None:
+        return loaded
+    own = f"{named.rstrip('/')}/{run.path.parent.name}-{run.path.name}"
+    abandon(place(own))
+    checkpoint = loaded.recipe.checkpoint.model_copy(update={"folder": own})
+    return replace(loaded, recipe=loaded.recipe.model_copy(update={"checkpoint": checkpoint}))
 
 
 def _command(
@@ -324,7 +337,7 @@ def _judge(
         if after:
             recover.append(min(after) - failure["time"])
     samples = samples_seen(record)
-    weights, difference = ("", 0.0) if reference is None else _compared(run, reference)
+    weights, difference = ("", 0.0) if reference is None else _compared(_saved(run), _saved(reference))
     other_layout = any(event["event"] in _OTHER_LAYOUT for event in events)
     return Rehearsal(
         faults=tuple(map(str, faults)),
@@ -389,9 +402,13 @@ def _how_many(ranges: Sequence[tuple[int, int]]) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
-def _compared(run: RunDirectory, reference: RunDirectory) -> tuple[str, float]:
+def _saved(run: RunDirectory) -> Place:
+    return checkpoints_of(run, load_recipe(run.recipe).recipe.checkpoint)
+
+
+def _compared(run: Place, reference: Place) -> tuple[str, float]:
     """In words, and by how much the weights differ at most, of the largest of their tensor."""
-    ours, theirs = latest(run.checkpoints), latest(reference.checkpoints)
+    ours, theirs = latest(run), latest(reference)
     if ours is None or theirs is None or ours.name != theirs.name:
         return (f"none of {theirs.name}" if theirs is not None else "none"), float("inf")
     found, expected = read_weights(ours), read_weights(theirs)

@@ -156,15 +156,14 @@ class Injection:
 
     def _corrupt_newest_checkpoint(self) -> None:
         assert self._trainer is not None
-        newest = latest(self._trainer.run.checkpoints)
+        newest = latest(self._trainer.saver.checkpoints)
         if newest is None:
             return
-        file = max((path for path in newest.iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
-        with open(file, "r+b") as stream:
-            stream.seek(file.stat().st_size * 3 // 4)
-            byte = stream.read(1)
-            stream.seek(-1, os.SEEK_CUR)
-            stream.write(bytes([byte[0] ^ 0x10]))
+        sizes = {file.name: file.stat().st_size for file in newest.iterdir()}
+        file = newest / max(sizes, key=sizes.__getitem__)
+        content = bytearray(file.read_bytes())
+        content[len(content) * 3 // 4] ^= 0x10
+        file.write_bytes(bytes(content))
 
     def _go_on_being_slow(self, completed: int, phase: str) -> None:
         if self._slow is None:

@@ -16,6 +16,7 @@ from stoker.planning.plan import needed_bytes, what_fits
 from stoker.recipe import Recipe
 from stoker.run_directory import RunDirectory
 from stoker.training.memory import peak_memory_bytes, reserved_memory_bytes
+from stoker.wording import size
 
 _GIB = 2**30
 _MARGIN = 1.2
@@ -43,11 +44,9 @@ def as_seen(error: BaseException, rank: int, device: torch.device) -> OutOfMemor
     asked = _ASKED_FOR.search(str(error))
     wanted = f" when it asked for {asked[1]}" if asked else ""
     held, reserved = peak_memory_bytes(device), reserved_memory_bytes(device)
-    unused = "" if reserved is None else f", and the allocator {reserved / _GIB:,.2f} GiB"
+    unused = "" if reserved is None else f", and the allocator {size(reserved)}"
     what = "allocated" if device.type == "cuda" else "resident"
-    seen = OutOfMemory(
-        f"rank {rank} ran out of memory{wanted}; it had {held / _GIB:,.2f} GiB {what} at most{unused}"
-    )
+    seen = OutOfMemory(f"rank {rank} ran out of memory{wanted}; it had {size(held)} {what} at most{unused}")
     seen.held_bytes = held
     return seen
 
@@ -66,8 +65,8 @@ def with_help(error: OutOfMemory, recipe: Recipe, run: RunDirectory, corpus: Cor
     lines = [str(error)]
     expected = _expected(run)
     if expected is not None:
-        parts = ", ".join(f"{name} {expected[name]:.2f}" for name in _CATEGORIES)
-        lines.append(f"the plan expected {expected['total']:,.2f} GiB at most on a rank: {parts}")
+        parts = ", ".join(f"{name} {size(expected[name] * _GIB)}" for name in _CATEGORIES)
+        lines.append(f"the plan expected {size(expected['total'] * _GIB)} at most on a rank: {parts}")
     machine, vocabulary_size = look_at_machine(recipe), corpus.vocabulary_size
     ranks = machine.ranks_here(recipe.layout.world_size)
     if expected is not None:  # this process may hold the model still: what it held without one is in the plan
