@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 
 from stoker import cli
 from stoker.diagnosis import Diagnosis, Evidence, Finding, Remedy, diagnose
+from stoker.diagnosis.course import RANKS_CHANGED, course_of
 from stoker.diagnosis.diagnose import without_sameness
+from stoker.diagnosis.in_a_line import in_a_line
 from stoker.diagnosis.telling import in_text
-from stoker.record import SUPERVISOR, RecordWriter
+from stoker.record import SUPERVISOR, Record, RecordWriter
 from stoker.run_directory import RunDirectory
 
 ROWS = 240
@@ -323,6 +325,15 @@ def test_a_kill_of_the_whole_command_and_another_layout_after_it_are_told(tmp_pa
     told = in_text(diagnose(run))
     assert "the layout changed: 2 ranks before, 4 ranks since" in told
     assert "certain" not in told
+
+
+def test_another_layout_of_as_many_ranks_is_told(tmp_path: Path) -> None:
+    first, second = step_rows(rows=120, ranks=2), [{**row, "attempt": 2} for row in step_rows(ranks=2)[120:]]
+    run = write_run(tmp_path, [*first, *second])
+    began = [event("started", 0, layout="dp_shard=2"), {**event("resumed", 120, layout="tp=2"), "attempt": 2}]
+    write_run(tmp_path, began, kind="event")
+    (told,) = [one for one in course_of(Record(run.record), under_way=False) if one["event"] == RANKS_CHANGED]
+    assert in_a_line(told) == "the layout changed: dp_shard=2 before, tp=2 since"
 
 
 def test_evidence_that_is_as_expected_is_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -92,6 +93,21 @@ def test_nothing_stays_of_a_run_that_is_removed_or_wants_no_more_copies(tmp_path
     with copies_of(unwanting, unwanting.checkpoints, "node-0", wanted=False) as none:
         assert none is None
     assert not list(memory.iterdir())
+
+
+def test_copies_of_a_container_that_shares_the_memory_are_no_strays_until_they_are_forgotten(
+    tmp_path: Path, memory: Path
+) -> None:
+    unseen, own = _new_run(tmp_path / "in a container"), _new_run(tmp_path / "own")
+    copies = _left_by(unseen)
+    (copies.parent / "namespace").write_text("mnt:[1]", encoding="utf-8")
+    shutil.rmtree(unseen.path)  # as if it were mounted there alone
+    with copies_of(own, own.checkpoints, "node-0", wanted=False):
+        assert copies.is_dir()
+    for path in copies.parent.rglob("*"):
+        os.utime(path, (0, 0))
+    with copies_of(own, own.checkpoints, "node-0", wanted=False):
+        assert not copies.exists()
 
 
 @pytest.mark.parametrize(("saved", "kept"), [(None, True), (4, True), (7, False), (8, False)])

@@ -16,7 +16,7 @@ Event = dict[str, Any]
 COMMAND_ENDED = "command_ended"
 """An attempt that nobody recorded the end of: the supervisor or the only rank had no time to."""
 RANKS_CHANGED = "ranks_changed"
-"""An attempt with another number of ranks than the one before."""
+"""An attempt with another number of ranks than the one before, or another layout of as many."""
 _BEGIN = ("started", "resumed")
 _ENDS = ("finished", "terminated", "non_finite", "failure", "gave_up", "supervisor_died", "ranks_ended")
 _RESIZED = ("shrunk", "grown")
@@ -103,15 +103,18 @@ def _unrecorded_ends(events: Sequence[Event], starts: Sequence[_Start], under_wa
 
 def _changes_of_ranks(events: Sequence[Event], starts: Sequence[_Start]) -> Iterator[Event]:
     told = {event.get("attempt") for event in events if event.get("event") in _RESIZED}
+    begun = {event.get("attempt"): event for event in events if event.get("event") in _BEGIN}
+    layouts = {attempt: detail_of(event).get("layout") for attempt, event in begun.items()}
     for before, start in pairwise(starts):
-        if None not in (before.ranks, start.ranks) and before.ranks != start.ranks and start.number not in told:
-            begun = [_time(e) for e in events if e.get("attempt") == start.number and e.get("event") in _BEGIN]
+        ranks, layout = (before.ranks, start.ranks), (layouts.get(before.number), layouts.get(start.number))
+        changed = any(None not in pair and pair[0] != pair[1] for pair in (ranks, layout))
+        if changed and start.number not in told:
             yield {
                 "step": start.first_step - 1,
                 "event": RANKS_CHANGED,
                 "attempt": start.number,
-                "time": min([start.began, *begun]),
-                "detail": {"ranks": start.ranks, "before": before.ranks},
+                "time": min(start.began, _time(begun[start.number]) if start.number in begun else start.began),
+                "detail": {"ranks": ranks[1], "before": ranks[0], "layout": layout[1], "layout_before": layout[0]},
             }
 
 

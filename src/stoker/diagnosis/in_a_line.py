@@ -75,6 +75,8 @@ def _supervisor_died(detail: dict[str, Any]) -> str:
 def _resized(detail: dict[str, Any]) -> str:
     nodes = detail.get("nodes")
     on = f"; on {', '.join(map(str, nodes))}" if isinstance(nodes, list) and nodes else ""
+    if detail.get("layout_before") and detail.get("layout"):
+        return f"the layout changed: {detail['layout_before']} before, {detail['layout']} since{on}"
     layout = f" ({detail['layout']})" if detail.get("layout") else ""
     return changed_ranks(detail.get("before"), detail.get("ranks")) + layout + on
 

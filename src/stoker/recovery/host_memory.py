@@ -2,6 +2,7 @@
 
     /dev/shm/stoker-<identity of the run>/
         run                the run's folder
+        namespace          the mounts by which that folder is one
         <node>/rank-00003/ that rank's copies: see `stoker.checkpoint.snapshots`
 
 What a command leaves there because it was killed, or could not save it, the next one goes on from. What belongs to
@@ -15,6 +16,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +30,9 @@ from stoker.run_directory import RunDirectory
 _PREFIX = "stoker-"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 _OWNER = "run"
+_NAMESPACE = "namespace"
+_FORGOTTEN_SECONDS = 7 * 86_400.0
+"""Copies of a container's run that nobody has touched for so long are removed by others too."""
 _log = logging.getLogger(__name__)
 
 
@@ -124,9 +129,28 @@ def _remove_node(folder: Path, node: str) -> None:
 
 def _write_owner(folder: Path, run: RunDirectory) -> None:
     """Say whose copies are in `folder`, so that no other command ever reads half of it."""
-    partial = folder / f".{_OWNER}.{os.getpid()}"
-    partial.write_text(str(run.path.resolve()), encoding="utf-8")
-    os.replace(partial, folder / _OWNER)
+    for name, content in ((_NAMESPACE, _mounts()), (_OWNER, str(run.path.resolve()))):
+        partial = folder / f".{name}.{os.getpid()}"
+        partial.write_text(content, encoding="utf-8")
+        os.replace(partial, folder / name)
+
+
+def _mounts() -> str:
+    """What tells the mounts that this process sees from a container's that shares the same memory."""
+    try:
+        return str(Path("/proc/self/ns/mnt").readlink())
+    except OSError:
+        return ""
+
+
+def _may_be_anothers(folder: Path) -> bool:
+    """Whether the owner is named by other mounts, and may be there where nobody can see it from here."""
+    try:
+        elsewhere = (folder / _NAMESPACE).read_text(encoding="utf-8") != _mounts()
+    except FileNotFoundError:
+        return False
+    newest = max((path.stat().st_mtime for path in folder.rglob("*")), default=0.0)
+    return elsewhere and time.time() - newest < _FORGOTTEN_SECONDS
 
 
 def remove_strays(root: Path) -> None:
@@ -135,6 +159,8 @@ def remove_strays(root: Path) -> None:
         identity = folder.name.removeprefix(_PREFIX)
         try:
             if not _IDENTITY.fullmatch(identity) or folder.stat().st_uid != os.getuid():
+                continue
+            if _may_be_anothers(folder):
                 continue
             run = RunDirectory(_owner_of(folder))
             if run.identity.read_text(encoding="ascii").strip() == identity:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from stoker.training.origin import write_origin
 from stoker.training.out_of_memory import with_help
 from stoker.training.rank import Job, train_rank, use_processors
 from stoker.training.signals import StopRequest, listening
+from stoker.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,14 @@ def train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progres
         with run.held("train"):
             job = open_run(loaded, run, corpus, progress)
             with shown(progress, job, 0) as report:
-                train_rank(job, rank, local_rank, local_ranks, None, stop, report)
+                said = partial(_begins, progress)
+                train_rank(job, rank, local_rank, local_ranks, None, stop, report, when_built=said)
     return outcome_of(run)
+
+
+def _begins(progress: Progress, trainer: Trainer) -> None:
+    if trainer.position.step:
+        progress.say(f"going on after step {trainer.position.step:,}")
 
 
 def _set_by_launcher(variable: str, default: str = "") -> int:

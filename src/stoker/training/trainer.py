@@ -60,7 +60,8 @@ class Trainer:
 
     def fit(self) -> None:
         """Run every step that is still to do. Raises `NonFinite` or `Terminated` when stopped short."""
-        self.record.append("event", self._event("resumed" if self.position.step else "started"))
+        begins = "resumed" if self.position.step else "started"
+        self.record.append("event", self._event(begins, layout=str(self.recipe.layout)))
         if self.position.step == self.recipe.training.steps:
             # Nothing is left to do but to save, when the end was reached and only copies in memory were left of it.
             self._stage(self.position.step, durable=True)

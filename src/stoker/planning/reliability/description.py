@@ -158,9 +158,9 @@ class RunDescription(Section):
     """In dollars, for those of spare nodes too."""
     step_seconds: float = Field(default=10.0, gt=0, le=86400, allow_inf_nan=False)
     """A step of an average rank, undisturbed."""
-    ideal_days: float | None = Field(default=None, gt=0, le=3660, allow_inf_nan=False)
+    ideal_days: float | None = Field(default=None, ge=1 / 1440, le=3660, allow_inf_nan=False)
     """Work: days of training at that speed. By default 60, where `wall_days` is not given."""
-    wall_days: float | None = Field(default=None, gt=0, le=3660, allow_inf_nan=False)
+    wall_days: float | None = Field(default=None, ge=1 / 1440, le=3660, allow_inf_nan=False)
     """Days on the wall clock to look at, in place of `ideal_days`."""
     failures: Failures = Failures()
     recovery: Recovery = Recovery()
@@ -201,11 +201,11 @@ class RunDescription(Section):
     @model_validator(mode="after")
     def _is_a_whole_number_of_nodes(self) -> RunDescription:
         if self.accelerators % self.accelerators_per_node:
-            below = self.nodes * self.accelerators_per_node
+            below = self.accelerators - self.accelerators % self.accelerators_per_node
+            above = below + self.accelerators_per_node
             raise ValueError(
                 f"accelerators: expected a multiple of accelerators_per_node ({self.accelerators_per_node}), got "
-                f"{self.accelerators}; take {max(below, self.accelerators_per_node)} or "
-                f"{below + self.accelerators_per_node}"
+                f"{self.accelerators}; take {f'{below} or {above}' if below else above}"
             )
         if self.spare_count > self.nodes:
             raise ValueError(
