@@ -94,7 +94,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "threads": 1,
         },
         "checkpoint": {"every": 4, "keep_last": 2},
-        "telemetry": {"module_norms_every": 5},
+        "telemetry": {"modules_every": 5},
         "evaluation": {"every": 6, "sequences": 4, "prompts": ["The river", "山水"], "sample_tokens": 5},
     }
     for dotted, value in changes.items():

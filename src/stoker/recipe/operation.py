@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
 
 from stoker.recipe.section import Section
 
@@ -42,10 +44,27 @@ class Checkpoint(Section):
 class Telemetry(Section):
     """What is recorded besides the figures of every step."""
 
-    module_norms_every: int = Field(default=10, ge=1)
-    """Steps between records of the gradient norm by module, and of the tokens of each expert."""
+    modules_every: int = Field(default=10, ge=1)
+    """Steps between records of each module's weights, gradients, updates, activations and attention, and of the
+    tokens of each expert."""
+    worst_documents: int = Field(default=4, ge=0)
+    """Documents of each step, of each rank's samples, whose loss is recorded: those with the largest. 0 records
+    none."""
+    machine_seconds: float = Field(default=10.0, ge=0)
+    """Seconds between records of the machine's state: memory, processors, network; of an accelerator its use,
+    clock, temperature, power and errors. 0 records none."""
+    timeline_every: int = Field(default=100, ge=0)
+    """Steps between records of when each phase of a step began and ended on each rank. 0 records none."""
     flush_seconds: float = Field(default=1.0, ge=0)
     """Longest time a recorded row may wait in memory."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_runs(cls, given: Any) -> Any:
+        """A run that was begun when `modules_every` was called otherwise goes on, and is read."""
+        if isinstance(given, dict) and "module_norms_every" in given and "modules_every" not in given:
+            return {"modules_every" if key == "module_norms_every" else key: value for key, value in given.items()}
+        return given
 
 
 class Evaluation(Section):

@@ -146,7 +146,7 @@ class Trainer:
         return again
 
     def _once(self, step: int, batches: list[MicroBatch]) -> StepResult:
-        with_modules = self._due(step, self.recipe.telemetry.module_norms_every)
+        with_modules = self._due(step, self.recipe.telemetry.modules_every)
         self.opinion.glance.begin()
         try:
             failed = self.saver.non_finite is not None
@@ -367,7 +367,7 @@ class Trainer:
         self.slower = self.slowness.note(seconds["total"] - seconds["evaluation"] - seconds["checkpoint"])
         row = step_row(self.recipe, self.feed, world, self.position, step, result, seconds)
         self.record.append("step", row)
-        by_expert = self._due(step, self.recipe.telemetry.module_norms_every)
+        by_expert = self._due(step, self.recipe.telemetry.modules_every)
         for routing in routing_rows(self.position.attempt, step, result, by_expert):
             self.record.append("routing", routing)
         shown = {key: row[key] for key in ("step", "loss", "learning_rate", "gradient_norm", "tokens")}
