@@ -66,6 +66,11 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "layout.cp": (2, []),
     "layout.ep": (2, ["layout.dp_replicate=2", "model.moe={experts: 4, experts_per_token: 2}"]),
     "layout.zero_stage": (2, ["layout.dp_shard=2"]),
+    "alerts.rules.checkpoint_age.limit": (4.0, []),
+    "alerts.own": ([{"name": "hot", "figure": "machine.temperature_celsius", "above": 90.0}], []),
+    "alerts.webhook": ("https://example.org/hook", []),
+    "alerts.repeat_seconds": (600.0, []),
+    "exporters.mlflow.tracking_uri": ("sqlite:///other.db", []),
 }
 
 

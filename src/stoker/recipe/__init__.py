@@ -12,6 +12,7 @@ from stoker.recipe.data import Cleaning, Data, Deduplication, Kind, PackageFiles
 from stoker.recipe.latent import LatentAttention
 from stoker.recipe.mixture import MixtureOfExperts
 from stoker.recipe.model import Model
+from stoker.recipe.monitoring import Alerts, Exporters
 from stoker.recipe.operation import Checkpoint, Evaluation, Telemetry
 from stoker.recipe.recovery import Recovery
 from stoker.recipe.section import Section
@@ -31,12 +32,14 @@ from stoker.recipe.training import (
 __all__ = [
     "Adafactor",
     "AdamW",
+    "Alerts",
     "BatchRamp",
     "Checkpoint",
     "Cleaning",
     "Data",
     "Deduplication",
     "Evaluation",
+    "Exporters",
     "Kind",
     "LatentAttention",
     "Layout",
@@ -79,6 +82,8 @@ class Recipe(Section):
     recovery: Recovery = Recovery()
     telemetry: Telemetry = Telemetry()
     evaluation: Evaluation = Evaluation()
+    alerts: Alerts = Alerts()
+    exporters: Exporters = Exporters()
 
     @model_validator(mode="after")
     def _batch_fits_layout(self) -> Recipe:
@@ -148,6 +153,17 @@ class Recipe(Section):
         ):
             if wrong:
                 raise ValueError(f"recovery.copy_gradients_every needs {remedy}")
+        return self
+
+    @model_validator(mode="after")
+    def _rules_are_about_its_sources(self) -> Recipe:
+        sources = [source.name for source in self.data.sources]
+        for position, rule in enumerate(self.alerts.own):
+            field, _, name = rule.figure.partition(".")
+            if field.endswith("_by_source") and name not in sources:
+                raise ValueError(
+                    f"alerts.own[{position}]: no source is called {name!r}; there are {', '.join(sources)}"
+                )
         return self
 
     @property

@@ -29,6 +29,7 @@ FREE = (
     Freedom(r"recovery\..*"),
     Freedom(r"evaluation\..*"),
     Freedom(r"telemetry\..*"),
+    Freedom(r"(alerts|exporters)\..*"),
     Freedom(r"layout\..*", "the same samples in the same order, but sums are rounded in another order"),
     Freedom(r"training\.micro_batch_size", "the same model up to rounding, not bit for bit"),
     Freedom(r"training\.threads", "the same model up to rounding, not bit for bit"),
@@ -79,8 +80,8 @@ def require_compatible(old: Recipe, new: Recipe) -> tuple[Difference, ...]:
             + "\n".join(f"  {difference}" for difference in refused)
             + "\nPut the old values back, or choose another folder (--run FOLDER, or another `name`). What may "
             "change under a run: training.steps, training.micro_batch_size, training.threads, "
-            "training.timeout_seconds, layout, checkpoint, recovery, evaluation, telemetry, data.workers, "
-            "data.prepared."
+            "training.timeout_seconds, layout, checkpoint, recovery, evaluation, telemetry, alerts, "
+            "exporters, data.workers, data.prepared."
         )
     return tuple(difference for difference in found if difference.freedom is not None)
 

@@ -98,6 +98,8 @@ def template(name: str, derivation: Derivation, sources: Sequence[_SourceGuess])
     lines += ["", "evaluation:", _line("every", derivation.evaluation_every, 1)]
     lines += _defaults(Recipe.model_fields["evaluation"].annotation, {"every"}, 1)
     lines += ["", "telemetry:", *_defaults(Recipe.model_fields["telemetry"].annotation, set(), 1)]
+    for section in ("alerts", "exporters"):
+        lines += ["", f"{section}:", *_defaults(Recipe.model_fields[section].annotation, set(), 1)]
     lines += ["", "layout:  # or `layout: auto`: the planner chooses for the processes and accelerators there are"]
     lines += _defaults(Recipe.model_fields["layout"].annotation, set(), 1)
     return "\n".join(lines) + "\n"

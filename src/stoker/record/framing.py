@@ -69,15 +69,14 @@ def read_frames(path: Path) -> FramedRows:
     if not content.startswith(MAGIC):
         return FramedRows([], 0, len(content))
     entries, end = [], len(MAGIC)
-    for entry, stop in _frames(content):
+    for entry, stop in whole_frames(content, len(MAGIC)):
         entries.append(entry)
         end = stop
     return FramedRows(entries, end, len(content) - end)
 
 
-def _frames(content: bytes) -> Iterator[tuple[Entry, int]]:
-    """Each whole frame with the offset of its end, until the first that is not whole."""
-    position = len(MAGIC)
+def whole_frames(content: bytes, position: int) -> Iterator[tuple[Entry, int]]:
+    """Each whole frame from `position` on with the offset of its end, until the first that is not whole."""
     while position + _HEADER.size <= len(content):
         length, checksum = _HEADER.unpack_from(content, position)
         start, stop = position + _HEADER.size, position + _HEADER.size + length

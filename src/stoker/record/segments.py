@@ -39,11 +39,14 @@ class Segment:
 
 SUPERVISOR = -1
 """Stands for the supervisor of the ranks where a rank's number is asked for."""
+MONITOR = -2
+"""Stands for the monitor of the run, likewise."""
+_OTHER_FOLDERS = {SUPERVISOR: "supervisor", MONITOR: "monitor"}
 
 
 def rank_folder(record: Path, rank: int) -> Path:
-    """Where one rank writes, or the supervisor of all."""
-    return record / ("supervisor" if rank == SUPERVISOR else f"rank-{rank:05d}")
+    """Where one rank writes, or the supervisor or monitor of all."""
+    return record / _OTHER_FOLDERS.get(rank, f"rank-{rank:05d}")
 
 
 def list_segments(folder: Path) -> list[Segment]:
