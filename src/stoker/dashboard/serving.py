@@ -1,0 +1,111 @@
+"""Serving the page: which address, which port, with which token."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.errors import BadInput, StokerError
+
+PORT = 8420
+_PORTS_TRIED = 64
+_NEEDED = ("starlette", "uvicorn")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the page is."""
+
+    host: str
+    port: int
+    token: str | None
+
+    @property
+    def url(self) -> str:
+        """What to open, with the token where one is required."""
+        host = _reachable(self.host)
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+
+
+def require_packages(names: Sequence[str] = _NEEDED) -> None:
+    """Raise `BadInput` that says what to install when a package is missing."""
+    absent = [name for name in names if importlib.util.find_spec(name) is None]
+    if absent:
+        raise BadInput(f"`stoker watch` needs {' and '.join(absent)}: pip install 'stoker[watch]'")
+
+
+def _reachable(host: str) -> str:
+    """An address that stands for all of a machine's is not one that can be opened."""
+    return socket.gethostname() if host in ("0.0.0.0", "::", "") else host
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket at `port`, or at the next free one; 0 takes any. Raises `StokerError` when there is none."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise BadInput(f"--host {host}: no such address of this machine ({error})") from error
+    last: OSError | None = None
+    for number in range(port, min(port + _PORTS_TRIED, 65_536)):
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            opened.bind((place[0], number, *place[2:]))
+            opened.listen(128)
+        except OSError as error:
+            opened.close()
+            last = error
+            continue
+        return opened
+    raise StokerError(f"no port from {port} on can be opened at {host}: {last}; name another with --port")
+
+
+def serve(
+    paths: Sequence[Path],
+    host: str,
+    port: int,
+    token: str | None,
+    opened: Callable[[Address], None],
+) -> None:
+    """Serve the runs at `paths` until the process is asked to end. `opened` is told the address.
+
+    A token is made where `host` is no loopback address and none is given. Raises `BadInput` where there is no run.
+    """
+    require_packages()
+    import uvicorn
+
+    from stoker.dashboard.application import Watching, application_for
+    from stoker.dashboard.guard import Guard, is_loopback, names_of_host
+
+    watching = Watching(paths)
+    if token is None and not is_loopback(host):
+        token = secrets.token_urlsafe(24)
+    with contextlib.closing(bound_socket(host, port)) as listening:
+        address = Address(host, listening.getsockname()[1], token)
+        application = application_for(watching)
+        guarded = Guard(application, names_of_host(host), token, f"stoker_watch_{address.port}")
+
+        class Server(uvicorn.Server):
+            """Tells when it answers."""
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                opened(address)
+
+        settings = uvicorn.Config(
+            guarded, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
+        )
+        Server(settings).run(sockets=[listening])
+
+
+def open_browser(address: Address) -> None:
+    """Show the page in the person's browser; where there is none, the printed address serves."""
+    with contextlib.suppress(webbrowser.Error, OSError):
+        webbrowser.open(address.url)

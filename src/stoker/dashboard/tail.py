@@ -1,0 +1,77 @@
+"""The rows that a rank's live file has gained since it was last read."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stoker.record.framing import MAGIC, Entry
+
+_HEADER = struct.Struct("<II")
+
+
+@dataclass
+class LiveTail:
+    """Follows one live file from where it was read to. `stoker.record.framing` says what a frame is.
+
+    The writer replaces the file when its rows have been sealed: then it is read from its beginning.
+    """
+
+    path: Path
+    entries: list[Entry] = field(default_factory=list)
+    """Everything the present file holds, in the order written."""
+    unfinished_bytes: int = 0
+    """Bytes after the last whole frame: being written, or torn by a kill."""
+    _identity: tuple[int, int] = (0, 0)
+    _offset: int = 0
+    _size: int = -1
+
+    def refresh(self) -> bool:
+        """Read what is new. Returns whether anything changed."""
+        try:
+            with self.path.open("rb") as stream:
+                status = self.path.stat()
+                identity = (status.st_dev, status.st_ino)
+                again = identity != self._identity or status.st_size < self._offset
+                if not again and status.st_size == self._size:
+                    return False
+                if again:
+                    self._forget(identity)
+                stream.seek(self._offset)
+                content = stream.read()
+        except OSError:
+            changed = bool(self.entries)
+            self._forget((0, 0))
+            return changed
+        return self._take(content) or again
+
+    def _forget(self, identity: tuple[int, int]) -> None:
+        self.entries, self.unfinished_bytes = [], 0
+        self._identity, self._offset, self._size = identity, 0, -1
+
+    def _take(self, content: bytes) -> bool:
+        known, position = len(self.entries), 0
+        self._size = self._offset + len(content)
+        if self._offset == 0:
+            if not content.startswith(MAGIC):
+                self.unfinished_bytes = len(content)
+                return False
+            position = len(MAGIC)
+        while position + _HEADER.size <= len(content):
+            length, checksum = _HEADER.unpack_from(content, position)
+            start, stop = position + _HEADER.size, position + _HEADER.size + length
+            payload = content[start:stop]
+            if not length or stop > len(content) or zlib.crc32(payload) != checksum:
+                break
+            try:
+                fields = json.loads(payload)
+                self.entries.append(Entry(fields["kind"], fields["sequence"], fields["row"]))
+            except (ValueError, KeyError, TypeError):
+                break
+            position = stop
+        self._offset += position
+        self.unfinished_bytes = len(content) - position
+        return len(self.entries) > known
