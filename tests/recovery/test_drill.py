@@ -71,7 +71,7 @@ def test_a_run_survives_what_happens_to_its_state_and_surroundings(recipe: Path,
 
 
 def test_wrong_numbers_are_found_done_again_and_put_down_to_their_rank(recipe: Path, tmp_path: Path) -> None:
-    faults = ["nan@5:1", "flip_weight@7:1", "flip_gradient@6:0"]
+    faults = ["nan@5:1", "bitflip_weight@7:1", "bitflip_gradient@6:0"]
     given = [word for fault in faults for word in ("--fault", fault)]
     found = drill(recipe, tmp_path, "layout.dp_replicate=2", *given)
     assert all(one["came"] == 1 and one["restarts"] == 0 for one in found)
@@ -204,7 +204,7 @@ def test_a_run_that_is_to_be_requeued_saves_and_ends_with_75(
 def test_every_kind_of_fault_is_listed_for_people_and_machines() -> None:
     result = stoker("drill", "--list", "--json")
     kinds = json.loads(result.stdout)
-    assert {"kill", "freeze", "slow", "memory", "disk", "corrupt_checkpoint", "flip_gradient", "sigterm"} <= set(
+    assert {"kill", "freeze", "slow_rank", "memory", "disk", "corrupt_checkpoint", "bitflip_gradient", "sigterm"} <= set(
         kinds
     )
     listed = stoker("drill", "--list").stdout

@@ -13,7 +13,7 @@ from tests.end_to_end.small_job import write_job
 
 
 @pytest.mark.parametrize(
-    "text", ["kill@12", "kill@12:1", "freeze@3:0:phase=backward", "slow@5:1:factor=3,steps=7", "kill@0:1"]
+    "text", ["kill@12", "kill@12:1", "freeze@3:0:phase=backward", "slow_rank@5:1:strength=3,steps=7", "kill@0:1"]
 )
 def test_a_fault_is_written_as_it_is_read(text: str) -> None:
     assert parse_fault(str(parse_fault(text))) == parse_fault(text)
@@ -37,14 +37,13 @@ def test_every_kind_can_be_written_with_all_its_options() -> None:
         ("explode@3", "there is no fault 'explode'; there are kill"),
         ("kill@3:0:phase=lunch", "there is no phase 'lunch'; there are starting"),
         ("kill@3:0:factor=2", "kill has no option 'factor'; it takes phase"),
-        ("slow@3:0:factor=two", "factor must be a number, not 'two'"),
-        ("slow@3:0:factor=nan", "factor must be a number from 0 on"),
-        ("slow@3:0:factor=-1", "factor must be a number from 0 on"),
-        ("slow@3:0:factor=1", "factor must be more than 1, not 1"),
+        ("delay@3:0:ms=two", "ms must be a number, not 'two'"),
+        ("delay@3:0:ms=nan", "ms must be a number from 0 on"),
+        ("delay@3:0:ms=-1", "ms must be a number from 0 on"),
         ("disk@3:0:steps=0", "steps must be a whole number from 1 on, not 0"),
         ("kill@3:0:nth=0", "nth must be a whole number from 1 on, not 0"),
         ("kill@3:0:attempt=1.5", "attempt must be a whole number from 1 on, not 1.5"),
-        ("flip_weight@3:0:bit=99", "bit must be a whole number from 0 to 31, not 99"),
+        ("bitflip_weight@3:0:bit=99", "bit must be a whole number from 0 to 31, not 99"),
         ("kill@3:0:delay=1,delay=2", "delay is given twice"),
         ("kill@3:0:phase=nap", "there are starting, loading, between_phases, data"),
     ],

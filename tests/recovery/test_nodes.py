@@ -153,7 +153,7 @@ def test_without_a_spare_the_run_shrinks_and_grows_back_when_the_node_returns(tm
     commands = Commands(longer)
     try:
         # Slow enough that there are steps left when the node is back.
-        fault = "drop_node@6:1+slow@8:0:factor=10,steps=100"
+        fault = "drop_node@6:1+slow_rank@8:0:strength=9,steps=100"
         first = commands.start("a", fault=fault, overrides=SHARDED)
         first.wait_for("node a leads")
         second = commands.start("b", overrides=SHARDED)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def test_a_small_wrong_gradient_that_enters_the_sum_is_found_and_put_down_to_its_rank(tmp_path: Path) -> None:
     """No loss, norm or digest of replicas shows it. Step 5 is spoilt, step 6 is checked; both are done again."""
     recipe = write_job(tmp_path, recovery__spot_check_every=2, evaluation__every=0, training__steps=6)
-    fault = "flip_local_gradient@5:2:steps=2"
+    fault = "bitflip_local_gradient@5:2:steps=2"
     layout = ["layout.dp_replicate=2", "layout.dp_shard=2"]
     result = stoker("drill", recipe, *layout, "--fault", fault, "--json", "--folder", tmp_path / "drills")
     assert result.stdout, result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from stoker.recovery.faults import Fault
 
 _PER_RUN = 5
-_WHAT_COLUMNS = 41
+_WHAT_COLUMNS, _OPTIONS_COLUMNS = 38, 30
 """So that the list of kinds is no wider than 120."""
 
 
@@ -141,6 +142,8 @@ def _list(json: bool) -> None:
                     "what": kind.what,
                     "phase": as_written(kind.phase),
                     "options": dict(kind.options),
+                    "words": {name: list(words) for name, words in kind.words.items()},
+                    "goes_on": kind.goes_on,
                     "default": name in SURVIVED_BY_ITSELF,
                     "needs_nodes": name in BETWEEN_NODES,
                 }
@@ -150,11 +153,16 @@ def _list(json: bool) -> None:
         return
     rows = []
     for name, kind in KINDS.items():
-        options = ", ".join(f"{option}={value:g}" for option, value in kind.options.items())
+        words = [f"{word}={'|'.join(allowed) or 'NAME'}" for word, allowed in kind.words.items()]
+        given = [f"{option}={value:g}" for option, value in kind.options.items()]
+        wrapped = wrap(", ".join([*given, *words]), _OPTIONS_COLUMNS, break_long_words=False) or [""]
         drilled = "yes" if name in SURVIVED_BY_ITSELF else "needs --nodes" if name in BETWEEN_NODES else "no"
-        first, *more = wrap(kind.what, _WHAT_COLUMNS)
-        rows.append((name, as_written(kind.phase), options, drilled, first))
-        rows += [("", "", "", "", line) for line in more]
+        told = wrap(kind.what, _WHAT_COLUMNS)
+        first = True
+        for options, line in zip_longest(wrapped, told, fillvalue=""):
+            start = (name, as_written(kind.phase)) if first else ("", "")
+            rows.append((*start, options, drilled if first else "", line))
+            first = False
     print_result(table(("kind", "phase", "options", "by default", "what happens"), rows))
 
 
@@ -171,7 +179,7 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
             str(one.steps_lost),
             f"{one.samples_lost} / {one.samples_repeated}",
             "unknown" if one.useful is None else f"{one.useful:.0%}",
-            one.weights if one.finished else one.said,
+            _end(one),
         )
         for one in found
     ]
@@ -188,11 +196,35 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
     lost = [one for one in found if not one.survived]
     verdict = (
         f"{counted(len(found), 'drills')}: all ended in the same place"
+        if not lost and not any(one.examined for one in found)
+        else f"{counted(len(found), 'drills')}: all went on to their end"
         if not lost
         else f"{len(lost)} of {counted(len(found), 'drills')} did NOT end in the same place"
     )
     outputs = [f"\nwhat {' + '.join(one.faults)} printed: {one.output}" for one in lost]
-    print_result(table(headers, rows) + verdict + "".join(outputs))
+    print_result(table(headers, rows) + _doctor(found) + verdict + "".join(outputs))
+
+
+def _end(one: Rehearsal) -> str:
+    if not one.finished:
+        return one.said
+    return f"{one.weights}, as is to be expected" if one.examined else one.weights
+
+
+def _doctor(found: Sequence[Rehearsal]) -> str:
+    """What `stoker diagnose` said of each fault that breaks nothing; empty where there is none."""
+    rows = []
+    for one in (examined for rehearsal in found for examined in rehearsal.examined):
+        said = one.said
+        ranks = "" if said is None else ", ".join(map(str, said.ranks))
+        samples = "" if said is None else ", ".join(f"{first} to {last}" for first, last in said.documents)
+        cause = "nothing" if said is None else f"{said.kind}: {said.cause}"
+        step = "" if said is None or said.first_step is None else str(said.first_step)
+        rows.append((one.fault, one.cause, "yes" if one.named else "NO", cause, step, ranks, samples))
+    if not rows:
+        return ""
+    headers = ("fault", "put in", "named", "the doctor said", "from step", "ranks", "samples")
+    return "\n" + table(headers, rows)
 
 
 def _outcome(one: Rehearsal) -> str:

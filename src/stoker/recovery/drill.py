@@ -28,8 +28,10 @@ from stoker.progress import Progress, Silent, Task
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
 from stoker.record import SUPERVISOR, Record, samples_seen
+from stoker.recovery.drill_doctor import PREPARED, Examined, examined, spoiled, with_own_corpus
 from stoker.recovery.drill_network import DrillNetwork, why_not
 from stoker.recovery.drill_nodes import run_on_nodes
+from stoker.recovery.dynamics.possible import require_possible_course
 from stoker.recovery.faults import (
     KINDS,
     SURVIVED_BY_ITSELF,
@@ -93,18 +95,21 @@ class Rehearsal:
     """Why it did not finish; empty when it did."""
     output: str
     """File with what the run and its ranks printed."""
+    examined: tuple[Examined, ...] = ()
+    """Faults after which the run goes on to other weights, and what the doctor said of them."""
 
     @property
     def survived(self) -> bool:
-        """Whether it ended in the same place, by itself where the fault did not end the command."""
+        """Whether it ended, by itself where the fault did not end the command, and in the same place where that is
+        to be expected."""
         same = self.weights == "bit-identical" or 0 < self.difference <= self.allowed_difference
         exact = same and not self.samples_lost and not self.samples_repeated
         ending = sum(_ends_the_command(fault, self.nodes) for fault in self.faults)
-        return self.finished and exact and self.commands <= 1 + ending
+        return self.finished and (exact or bool(self.examined)) and self.commands <= 1 + ending
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
-        return {**asdict(self), "survived": self.survived}
+        return {**asdict(self), "examined": [one.as_json() for one in self.examined], "survived": self.survived}
 
 
 def _ends_the_command(fault: str, nodes: int) -> bool:
@@ -132,6 +137,7 @@ def rehearse(
     for faults in drills:
         for fault in faults:
             require_possible(fault, loaded.recipe, nodes)
+            require_possible_course(fault, loaded.recipe)
     why_not = _why_no_network(loaded.recipe) if nodes > 1 else ""
     if why_not:
         require_no_network(why_not, drills)
@@ -220,8 +226,12 @@ def _rehearse_one(
 ) -> Rehearsal:
     shutil.rmtree(run.path, ignore_errors=True)
     loaded = _with_own_checkpoints(loaded, run)
+    samples: dict[str, list[int]] = {}
+    if any(fault.kind == "bad_data" for fault in faults):
+        samples = _in_a_process(spoiled, loaded, run, faults, what="writing bad text")
+        loaded = with_own_corpus(loaded, run.path.absolute() / PREPARED)
     if reference is not None:  # the same recipe on the same machine: it need not be planned again
-        run.path.mkdir(parents=True)
+        run.path.mkdir(parents=True, exist_ok=True)
         write_text(run.recipe, dump_recipe(loaded.recipe))
         shutil.copyfile(reference.plan, run.plan)
     began, commands, left, said = time.time(), 0, faults, ""
@@ -234,6 +244,8 @@ def _rehearse_one(
     took = time.time() - began
     found: Rehearsal = _in_a_process(_judge, loaded, run, faults, reference, what="reading the record")
     said = "" if finished else said
+    if finished:
+        found = replace(found, examined=_in_a_process(examined, run, faults, samples, what="asking the doctor"))
     return replace(found, nodes=nodes, finished=finished, commands=commands, seconds=took, said=said)
 
 

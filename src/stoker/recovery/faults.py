@@ -8,26 +8,16 @@ as forward and backward do once for each micro-batch. This is the only door by w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from stoker.errors import BadInput
 from stoker.recipe import Recipe
+from stoker.recovery.dynamics.kinds import DYNAMICS, cause_of
+from stoker.recovery.kind import Kind
 from stoker.training.marks import PHASES
 
 _SPELLING = re.compile(r"(?P<kind>[a-z_]+)@(?P<step>\d+)(?::(?P<rank>\d+))?(?::(?P<options>[a-z_]+=.*))?")
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of fault."""
-
-    what: str
-    """What happens, in words."""
-    phase: str = "forward"
-    """In which phase of the step, unless the option `phase` says another."""
-    options: Mapping[str, float] = field(default_factory=dict)
-    """Numbers it takes, with their defaults."""
 
 
 KINDS: dict[str, Kind] = {
@@ -36,7 +26,6 @@ KINDS: dict[str, Kind] = {
     "freeze": Kind("the rank's process is stopped (SIGSTOP) and never continues by itself"),
     "hang": Kind("the rank sleeps for ever in its own code"),
     "spin": Kind("the rank computes for ever without getting anywhere"),
-    "slow": Kind("the rank takes `factor` times as long for `steps` steps", options={"factor": 2.0, "steps": 20.0}),
     "memory": Kind("the rank gets no more memory than it has, so that its next request fails"),
     "disk": Kind(
         "the rank can write no file for `steps` steps, as on a full disk",
@@ -45,16 +34,16 @@ KINDS: dict[str, Kind] = {
     ),
     "corrupt_checkpoint": Kind("a byte of the newest checkpoint changes, and the rank is killed"),
     "nan": Kind("a gradient of the rank becomes NaN", phase="communication"),
-    "flip_gradient": Kind(
+    "bitflip_gradient": Kind(
         "one bit of one gradient of the rank changes before the update", phase="optimizer", options={"bit": 30.0}
     ),
-    "flip_local_gradient": Kind(
+    "bitflip_local_gradient": Kind(
         "one bit of one gradient of the rank changes before it is summed with those of other ranks, every time for "
         "`steps` steps",
         phase="data",
         options={"bit": 20.0, "steps": 1.0},
     ),
-    "flip_weight": Kind("one bit of one weight of the rank changes", phase="data", options={"bit": 30.0}),
+    "bitflip_weight": Kind("one bit of one weight of the rank changes", phase="data", options={"bit": 30.0}),
     "network": Kind("all connections of the rank to others break off"),
     "delay": Kind(
         "every packet to and from the rank's node takes `ms` milliseconds longer, and up to `jitter` more, for "
@@ -76,14 +65,15 @@ KINDS: dict[str, Kind] = {
         options={"back": 0.0},
     ),
     "kill_supervisor": Kind("the process that watches over the ranks is killed (SIGKILL)"),
+    **DYNAMICS,
 }
 BETWEEN_NODES = ("delay", "bandwidth", "partition")
 """Kinds that need a network between nodes."""
 SURVIVED_BY_ITSELF = (
-    *("kill", "error", "freeze", "hang", "spin", "slow", "memory", "disk", "corrupt_checkpoint", "nan"),
+    *("kill", "error", "freeze", "hang", "spin", "memory", "disk", "corrupt_checkpoint", "nan"),
     *("network", "kill_supervisor"),
 )
-"""Kinds after which a run on one node goes on without a person: those that are drilled by default."""
+"""Kinds after which a run on one node ends in the same place without a person: what is drilled by default."""
 _COUNTS = ("attempt", "nth", "steps")
 _HIGHEST_BIT = 31
 AFTER_STEP = ("evaluation", "checkpoint")
@@ -99,10 +89,34 @@ class Fault:
     rank: int = 0
     phase: str = "forward"
     options: tuple[tuple[str, float], ...] = ()
+    words: tuple[tuple[str, str], ...] = ()
 
     def option(self, name: str) -> float:
         """A number that was given, or its default."""
         return {**KINDS[self.kind].options, **dict(self.options)}[name]
+
+    def word(self, name: str) -> str:
+        """A word that was given, or its default; empty where there is none."""
+        return dict(self.words).get(name) or next(iter(KINDS[self.kind].words[name]), "")
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run goes on with it, and ends in other weights."""
+        return KINDS[self.kind].goes_on
+
+    @property
+    def cause(self) -> str:
+        """What `stoker diagnose` should say of it, where the run goes on."""
+        return cause_of(self.kind, self.word("what") if "what" in KINDS[self.kind].words else "")
+
+    def concerns(self, rank: int) -> bool:
+        """Whether it happens on this rank."""
+        return KINDS[self.kind].everywhere or rank == self.rank
+
+    def covers(self, step: int) -> bool:
+        """Whether it lasts at `step`, where it lasts for `steps` steps; 0 of them are all to the end."""
+        steps = self.option("steps")
+        return step >= self.step and (not steps or step < self.step + steps)
 
     @property
     def attempt(self) -> int | None:
@@ -127,6 +141,7 @@ class Fault:
         usual = KINDS[self.kind].phase if self.step else "loading"
         options = [f"phase={as_written(self.phase)}"] if self.phase != usual else []
         options += [f"{name}={value:g}" for name, value in self.options]
+        options += [f"{name}={word}" for name, word in self.words]
         return f"{self.kind}@{self.step}:{self.rank}" + (f":{','.join(options)}" if options else "")
 
 
@@ -144,19 +159,25 @@ def parse_fault(text: str) -> Fault:
         )
     kind = match["kind"]
     require_known(kind, f"--fault {text}")
-    step = int(match["step"])
-    phase = KINDS[kind].phase if step else "loading"
-    options, given = [], set[str]()
+    step, described = int(match["step"]), KINDS[kind]
+    if described.goes_on and step == 0:
+        raise BadInput(f"--fault {text}: {kind} comes in a step, and steps are counted from 1")
+    phase = described.phase if step else "loading"
+    options: list[tuple[str, float]] = []
+    words: list[tuple[str, str]] = []
+    given = set[str]()
     for part in (match["options"] or "").split(",") if match["options"] else []:
         name, _, value = part.partition("=")
         if name in given:
             raise BadInput(f"--fault {text}: {name} is given twice")
         given.add(name)
-        if name == "phase":
+        if name == "phase" and not described.goes_on:
             phase = _phase(text, value)
+        elif name in described.words:
+            words.append((name, _word(text, described, name, value)))
         else:
             options.append((name, _number(text, kind, name, value)))
-    return Fault(kind, step, int(match["rank"] or 0), phase, tuple(options))
+    return Fault(kind, step, int(match["rank"] or 0), phase, tuple(options), tuple(words))
 
 
 def require_known(kind: str, given: str) -> None:
@@ -174,20 +195,31 @@ def _phase(text: str, value: str) -> str:
     return name
 
 
+def _word(text: str, described: Kind, name: str, value: str) -> str:
+    allowed = described.words[name]
+    if not value or (allowed and value not in allowed):
+        raise BadInput(f"--fault {text}: {name} must be {' or '.join(allowed) or 'a name'}, not {value!r}")
+    return value
+
+
 def _number(text: str, kind: str, name: str, value: str) -> float:
-    known = ("attempt", "nth", *KINDS[kind].options)
+    described = KINDS[kind]
+    known = ("attempt", *(() if described.goes_on else ("nth",)), *described.options)
     if name not in known:
-        raise BadInput(f"--fault {text}: {kind} has no option {name!r}; it takes {', '.join(['phase', *known])}")
+        takes = (*(() if described.goes_on else ("phase",)), *known, *described.words)
+        raise BadInput(f"--fault {text}: {kind} has no option {name!r}; it takes {', '.join(takes)}")
     try:
         number = float(value)
     except ValueError:
         raise BadInput(f"--fault {text}: {name} must be a number, not {value!r}") from None
     if not 0 <= number < 1e9:
         raise BadInput(f"--fault {text}: {name} must be a number from 0 on, not {value}")
+    if name == "steps" and not number and described.options[name] == 0:
+        return number
+    if name == "strength" and not number:
+        raise BadInput(f"--fault {text}: strength must be more than 0: without any there is no fault")
     if name in _COUNTS and (number < 1 or number != int(number)):
         raise BadInput(f"--fault {text}: {name} must be a whole number from 1 on, not {value}")
-    if name == "factor" and number <= 1:
-        raise BadInput(f"--fault {text}: factor must be more than 1, not {value}")
     if name == "bit" and (number > _HIGHEST_BIT or number != int(number)):
         raise BadInput(f"--fault {text}: bit must be a whole number from 0 to {_HIGHEST_BIT}, not {value}")
     return number

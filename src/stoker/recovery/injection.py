@@ -25,6 +25,7 @@ from torch.utils.hooks import RemovableHandle
 from stoker.checkpoint import latest
 from stoker.parallel.alone import leaves
 from stoker.recovery.drill_network import ask_network
+from stoker.recovery.dynamics.course import Course
 from stoker.recovery.faults import Fault
 from stoker.training.trainer import Trainer
 
@@ -41,8 +42,11 @@ class Injection:
         attempt: int,
         tell: Callable[[dict[str, Any]], None],
         memory: Path | None = None,
+        rank: int = 0,
     ) -> None:
-        """`memory` is where this rank's node keeps copies of the state."""
+        """`faults` are those that concern this rank; `memory` is where its node keeps copies of the state."""
+        self._rank = rank
+        self._course = Course(faults, attempt)
         self._memory = memory
         self._faults = list(faults)
         self._attempt = attempt
@@ -51,21 +55,20 @@ class Injection:
         """How often each phase has begun since."""
         self._tell = tell
         self._trainer: Trainer | None = None
-        self._slow: tuple[Fault, int] | None = None
         self._full: tuple[Fault, int] | None = None
         self._disturbed: list[tuple[Fault, int, socket.socket]] = []
         self._wrong: RemovableHandle | None = None
         self._wrong_steps = 0
         """How many steps more it computes wrong gradients."""
-        self._forward_began: float | None = None
 
     def attach(self, trainer: Trainer) -> None:
         """Take note of what is trained, which some faults change."""
         self._trainer = trainer
+        self._course.attach(trainer)
 
     def heard(self, completed: int, phase: str) -> None:
         """A phase begins in this rank, which has completed so many steps."""
-        self._go_on_being_slow(completed, phase)
+        self._course.heard(completed, phase)
         self._free_the_disk(completed)
         self._calm_the_network(completed)
         self._go_on_being_wrong(phase)
@@ -74,10 +77,12 @@ class Injection:
         self._times[phase] += 1
         due = [fault for fault in self._faults if self._is_due(fault, phase)]
         for fault in due:
-            if fault.kind in ("nan", "flip_gradient") and not self._gradients():
+            if fault.kind in ("nan", "bitflip_gradient") and not self._gradients():
                 continue  # the same phase comes once more in the step, when there are gradients
             self._faults.remove(fault)
-            self._tell({"kind": "fault", "fault": str(fault), "time": time.time(), "monotonic": time.monotonic()})
+            if fault.rank == self._rank:  # of those that happen everywhere one rank tells
+                told = {"fault": str(fault), "time": time.time(), "monotonic": time.monotonic()}
+                self._tell({"kind": "fault", **told})
             self._do(fault, completed)
 
     def _is_due(self, fault: Fault, phase: str) -> bool:
@@ -97,8 +102,6 @@ class Injection:
             case "spin":
                 while True:
                     pass
-            case "slow":
-                self._slow = (fault, completed)
             case "memory":
                 _give_no_more_memory()
             case "disk":
@@ -109,12 +112,12 @@ class Injection:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "nan":
                 self._gradients()[0].view(-1)[0] = float("nan")
-            case "flip_gradient":
+            case "bitflip_gradient":
                 _flip(self._gradients()[0], int(fault.option("bit")))
-            case "flip_local_gradient":
+            case "bitflip_local_gradient":
                 self._wrong_steps = int(fault.option("steps"))
                 self._compute_wrongly(int(fault.option("bit")))
-            case "flip_weight":
+            case "bitflip_weight":
                 _flip(self._weight(), int(fault.option("bit")))
             case "network":
                 _break_connections()
@@ -133,6 +136,8 @@ class Injection:
             case "kill_supervisor":
                 time.sleep(0.5)  # until it has passed on that this fault is done
                 os.kill(os.getppid(), signal.SIGKILL)
+            case _:
+                self._course.begin(fault)
 
     def _await_stop(self) -> None:
         """Until the request has come round to this rank: short steps would be over before."""
@@ -164,18 +169,6 @@ class Injection:
         content = bytearray(file.read_bytes())
         content[len(content) * 3 // 4] ^= 0x10
         file.write_bytes(bytes(content))
-
-    def _go_on_being_slow(self, completed: int, phase: str) -> None:
-        if self._slow is None:
-            return
-        fault, since = self._slow
-        if completed >= since + fault.option("steps"):
-            self._slow = None
-        elif phase == "forward":
-            self._forward_began = time.monotonic()
-        elif self._forward_began is not None:
-            time.sleep((time.monotonic() - self._forward_began) * max(0.0, fault.option("factor") - 1))
-            self._forward_began = None
 
     def _compute_wrongly(self, bit: int) -> None:
         assert self._trainer is not None, "weights are there from the first step on"

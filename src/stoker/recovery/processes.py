@@ -138,7 +138,7 @@ def _rank_main(
     timeout = datetime.timedelta(seconds=job.recipe.training.timeout_seconds)
     marks, injection = (
         board.marks(here.place),
-        Injection([f for f in faults if f.rank == rank], job.attempt, talk.send, job.snapshots),
+        Injection([f for f in faults if f.concerns(rank)], job.attempt, talk.send, job.snapshots, rank),
     )
     if faults or lease is not None:
         marks.heard = _heard(lease, injection)

@@ -21,6 +21,7 @@ from stoker.data.prepare import prepare
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.recovery.command import train_holding
+from stoker.recovery.dynamics.possible import require_possible_course
 from stoker.recovery.faults import Fault, require_possible
 from stoker.recovery.host_memory import copies_of
 from stoker.recovery.nodes import placed
@@ -48,6 +49,7 @@ def train(
     place = placed()
     for fault in faults:
         require_possible(fault, loaded.recipe, place.nodes if place is not None else 1)
+        require_possible_course(fault, loaded.recipe)
     require_trainable(loaded, run)
     with closing(Supervisors(ready)) as supervisors:
         if place is not None:
