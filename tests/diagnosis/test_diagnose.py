@@ -26,7 +26,7 @@ ROWS = 240
 CLOCK_SKEW = 3_000.0
 KEYS = {
     "kind", "cause", "severity", "first_step", "last_step", "ranks", "sources", "documents", "confidence",
-    "evidence", "remedy",
+    "evidence", "remedy", "score", "alternatives", "names", "part",
 }  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_json_gives_findings_with_every_key_of_the_contract(tmp_path: Path) -> N
     told = json.loads(result.output)
     (finding,) = told["findings"]
     assert set(finding) == KEYS
-    assert (finding["kind"], finding["cause"], finding["severity"]) == ("spike", "unknown", "warning")
+    assert (finding["kind"], finding["cause"], finding["severity"]) == ("spike", "hard_documents", "warning")
     assert (finding["first_step"], finding["last_step"], finding["documents"]) == (151, 153, [[600, 611]])
     assert all(set(one) == {"measure", "expected", "observed", "step"} for one in finding["evidence"])
     assert set(finding["remedy"]) == {"action", "arguments"}
@@ -242,7 +242,7 @@ def test_the_last_failure_of_a_run_that_gave_up_is_an_alarm(tmp_path: Path) -> N
     )
     write_run(tmp_path, [gave_up], rank=SUPERVISOR, kind="event")
     (finding,) = diagnose(run).findings
-    assert (finding.kind, finding.severity, finding.cause) == ("hang", "alarm", "hang")
+    assert (finding.kind, finding.severity, finding.cause) == ("hang", "alarm", "hung_collective")
 
 
 def test_evaluations_and_routing_are_looked_at(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_rank_that_computes_wrong_bits_again_is_an_alarm_and_once_a_warning(tm
     write_run(tmp_path, wrong, kind="event")
     found = {finding.ranks: finding for finding in diagnose(run).findings}
     assert {ranks: one.severity for ranks, one in found.items()} == {(1,): "warning", (2,): "alarm"}
-    assert {one.cause for one in found.values()} == {"silent_corruption"}
+    assert {one.cause for one in found.values()} == {"wrong_numbers"}
 
 
 def test_the_same_failure_many_times_is_one_finding_that_counts_them(tmp_path: Path) -> None:

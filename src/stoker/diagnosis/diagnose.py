@@ -12,23 +12,38 @@ import polars as pl
 
 from stoker.diagnosis.finding import Evidence, Finding
 from stoker.diagnosis.gradient_growth import find_gradient_growth
+from stoker.diagnosis.gradient_shift import find_gradient_shifts
 from stoker.diagnosis.incidents import together
+from stoker.diagnosis.jitter import find_jitter
+from stoker.diagnosis.learning_rate_jump import find_learning_rate_jumps
+from stoker.diagnosis.logit_growth import find_logit_growth
+from stoker.diagnosis.lone_gradient import find_lone_gradients
 from stoker.diagnosis.loss_drop import find_loss_drops
 from stoker.diagnosis.loss_scale import find_loss_scale_collapse, find_skipped_steps
 from stoker.diagnosis.loss_spike import find_spikes, loss_excursions, without_spikes
-from stoker.diagnosis.memory_growth import find_memory_growth
+from stoker.diagnosis.memory_growth import find_leak, find_memory_growth
+from stoker.diagnosis.mixture_change import find_mixture_changes
+from stoker.diagnosis.naming import named
 from stoker.diagnosis.non_finite import find_non_finite
 from stoker.diagnosis.overfitting import find_overfitting
 from stoker.diagnosis.plateau import find_plateau
 from stoker.diagnosis.recent_past import Curve, as_numbers, as_steps, window_of
+from stoker.diagnosis.repeated_data import find_other_order, find_repeated_data, judged, overlap
 from stoker.diagnosis.router_collapse import find_router_collapse
-from stoker.diagnosis.run_rows import MEMORY, RunRows, curve_of
+from stoker.diagnosis.run_rows import MEMORY, NOW, RunRows, curve_of
+from stoker.diagnosis.sequence_length import find_sequence_length_changes
 from stoker.diagnosis.slow_rank import find_slow_ranks
 from stoker.diagnosis.slow_rise import find_slow_rise
 from stoker.diagnosis.source_drift import find_source_drift
 from stoker.diagnosis.stall import find_stalls
+from stoker.diagnosis.step_parts import find_longer_parts, within
+from stoker.diagnosis.text_at import Text
 from stoker.diagnosis.throughput import find_throughput_drops
 from stoker.diagnosis.told import told
+from stoker.diagnosis.update_jump import find_update_jumps
+from stoker.errors import StokerError
+from stoker.recipe import Recipe
+from stoker.recipe.loading import load_recipe
 from stoker.record import Gap, Record, names_of
 from stoker.run_directory import RunDirectory
 from stoker.wording import figure
@@ -81,7 +96,8 @@ def diagnose(run: RunDirectory, since: int | None = None) -> Diagnosis:
     run.require_run()
     record = Record(run.record)
     under_way = run.is_held
-    rows = RunRows.load(record, now=time.time() if under_way else None)
+    recipe = _recipe(run)
+    rows = RunRows.load(record, time.time() if under_way else None, recipe, Text.of(run, recipe))
     findings = [one for one in find_all(rows) if since is None or one.last_step is None or one.last_step >= since]
     steps = rows.steps
     return Diagnosis(
@@ -97,15 +113,27 @@ def diagnose(run: RunDirectory, since: int | None = None) -> Diagnosis:
     )
 
 
+def _recipe(run: RunDirectory) -> Recipe | None:
+    """As it was trained; None where the run does not hold one that can be read."""
+    try:
+        return load_recipe(run.recipe).recipe
+    except (StokerError, OSError, ValueError):
+        return None
+
+
 def find_all(rows: RunRows) -> list[Finding]:
     """Every detector's findings, those of one incident together, with their documents, the most important first."""
     steps = rows.steps
     last = int(steps[-1]) if steps.size else None
-    found = [*told(rows.events, last)]
-    for detect in (_of_loss, _of_figures, _of_time, _of_ranks, _of_routing, _of_evaluations):
+    found: list[Finding] = [*told(rows.events, last)]
+    for detect in (_of_loss, _of_figures, _of_recipe, _of_time, _of_ranks, _of_routing, _of_evaluations):
         found += detect(rows)
+    found += _of_batches(rows, found)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
-    merged = [_with_documents(rows, without_sameness(finding)) for finding in together(found, near)]
+    merged = [
+        named(rows, _with_documents(rows, without_sameness(finding)), members)
+        for finding, members in together(found, near)
+    ]
     return sorted(merged, key=lambda finding: finding.rank_of_importance)
 
 
@@ -125,9 +153,41 @@ def _of_loss(rows: RunRows) -> Iterator[Finding]:
 def _of_figures(rows: RunRows) -> Iterator[Finding]:
     for column, measure in (("loss", "loss"), ("gradient_norm", "gradient norm")):
         yield from find_non_finite(rows.curve(column), measure)
-    yield from find_gradient_growth(rows.curve("gradient_norm"))
+    norm = rows.curve("gradient_norm")
+    yield from find_gradient_growth(norm)
+    yield from find_lone_gradients(Curve(rows.steps, rows.numbers("gradient_norm")), rows.numbers("loss"))
+    by_module = {name: rows.curve(f"gradient_norm_by_module.{name}") for name in rows.gradient_modules}
+    yield from find_gradient_shifts(norm, by_module)
     yield from find_loss_scale_collapse(rows.curve("loss_scale"))
     yield from find_skipped_steps(rows.curve("skipped"))
+
+
+def _of_recipe(rows: RunRows) -> Iterator[Finding]:
+    decided = 1.0 if rows.recipe is None else rows.recipe.recovery.lower_learning_rate
+    yield from find_learning_rate_jumps(rows.curve("learning_rate"), decided)
+    update = Curve(rows.steps, rows.numbers("update_norm"))
+    yield from find_update_jumps(
+        update, rows.numbers("learning_rate"), rows.numbers("gradient_norm"), rows.resumed()
+    )
+    yield from find_logit_growth(rows.by_module("attention_logit"), rows.by_module("attention_entropy"))
+
+
+def _of_batches(rows: RunRows, found: list[Finding]) -> list[Finding]:
+    """What steps were trained on; where the corpus is at hand, also whether it is what the recipe gives them."""
+    samples = rows.numbers("last_sample") - rows.numbers("first_sample")
+    changed = find_sequence_length_changes(rows.steps, rows.numbers("tokens"), samples)
+    names = names_of(rows.table, "tokens_by_source")
+    tokens = {name: rows.numbers(f"tokens_by_source.{name}") for name in names}
+    changed += find_mixture_changes(rows.steps, tokens)
+    changed += find_repeated_data(rows.table)
+    if rows.text is None:
+        return changed
+    suspected = [one.first_step for one in found if one.kind in _ABOUT_DOCUMENTS and one.first_step is not None]
+    suspected += [step + 1 for step in rows.resumed()]
+    other = find_other_order(rows.table, rows.text.digest, suspected)
+    # Another mixture or length is other samples too, and so is a batch that came before.
+    apart = [one for one in other if not any(overlap(one, known) for known in changed)]
+    return changed + [judged(one, rows.table, rows.documents) for one in apart]
 
 
 def _of_time(rows: RunRows) -> Iterator[Finding]:
@@ -140,9 +200,16 @@ def _of_time(rows: RunRows) -> Iterator[Finding]:
 
 def _of_ranks(rows: RunRows) -> Iterator[Finding]:
     yield from find_slow_ranks(rows.work_by_rank())
+    for first, last in rows.layouts():
+        own = within(rows.parts, first, last)
+        yield from find_longer_parts(own)
+        yield from find_jitter(own)
     for column, measure in MEMORY.items():
         for rank, memory in rows.memory_by_rank(column).items():
             yield from find_memory_growth(memory, rank, measure)
+    for column, measure in NOW.items():
+        for rank, memory in rows.memory_by_rank(column).items():
+            yield from find_leak(memory, rank, measure)
 
 
 def _of_routing(rows: RunRows) -> Iterator[Finding]:

@@ -25,6 +25,14 @@ Kind = Literal[
     "router_collapse",
     "source_drift",
     "overfitting",
+    "learning_rate_jump",
+    "gradient_shift",
+    "update_jump",
+    "logit_growth",
+    "repeated_data",
+    "mixture_shift",
+    "sequence_length_change",
+    "jitter",
     "silent_corruption",
     "save_failed",
     "failure",
@@ -32,6 +40,9 @@ Kind = Literal[
     "record_incomplete",
 ]
 WEIGHT: Mapping[Severity, int] = {"alarm": 2, "warning": 1, "note": 0}
+Part = Literal["compute", "communication", "data", "host"]
+"""What of a step took longer."""
+UNKNOWN = "unknown"
 EVENT = "what happened"
 """The measure of evidence that tells of an event in words."""
 
@@ -60,13 +71,31 @@ class Remedy(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
+class Alternative(BaseModel):
+    """Another cause that was weighed, with what speaks for it and against it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cause: str
+    score: float
+    """As `Finding.score`."""
+    speaks_for: tuple[Evidence, ...] = ()
+    speaks_against: tuple[Evidence, ...] = ()
+
+
 class Finding(BaseModel):
     """One incident of a run."""
 
     model_config = ConfigDict(frozen=True)
 
     kind: Kind
-    cause: str = "unknown"
+    cause: str = UNKNOWN
+    """The name of one of the catalogue's causes, or of what an event says."""
+    score: float | None = None
+    """In nats: how much likelier the evidence is under `cause` than by the run's own noise. None where the cause
+    was not weighed against others."""
+    alternatives: tuple[Alternative, ...] = ()
+    """The runners-up, the likelier first."""
     severity: Severity
     first_step: int | None
     """None when it happened before any step."""
@@ -76,6 +105,10 @@ class Finding(BaseModel):
     sources: tuple[str, ...] = ()
     documents: tuple[tuple[int, int], ...] = ()
     """Ranges of sample numbers, both ends included, that `stoker data show` prints the documents of."""
+    names: tuple[str, ...] = ()
+    """Identifiers of the documents at fault, where the text could be read."""
+    part: Part | None = None
+    """Of a step, where it is one that takes longer."""
     confidence: float = Field(ge=0, le=1)
     """1 for what an event records."""
     evidence: tuple[Evidence, ...]

@@ -16,22 +16,36 @@ FAMILIES: tuple[tuple[Kind, ...], ...] = (
         "step_rise",
         "source_drift",
         "gradient_growth",
+        "router_collapse",
+        "mixture_shift",
+        "repeated_data",
+        "learning_rate_jump",
+        "update_jump",
+        "gradient_shift",
+        "logit_growth",
+        "sequence_length_change",
+        "step_drop",
     ),
     ("hang", "failure", "stop_requested", "stall"),
-    ("slow_rank", "throughput_drop"),
+    ("slow_rank", "throughput_drop", "jitter"),
 )
 """Kinds that one cause can show itself as. Of several the foremost names the incident."""
 _TOLD_KINDS = ("hang", "failure", "stop_requested")
+_LASTING = (
+    "gradient_growth", "throughput_drop", "gradient_shift", "sequence_length_change", "mixture_shift", "step_drop",
+    "learning_rate_jump",
+)  # fmt: skip
 _MOST_EVIDENCE = 8
 LAYOUT_CHANGED = "layout_changed"
 """The cause of what another number of ranks explains: no other finding is of the same incident."""
 
 
-def together(findings: Iterable[Finding], near: int) -> list[Finding]:
-    """Merge findings of a family whose steps overlap or are at most `near` steps apart. Other kinds stay as
-    they are."""
+def together(findings: Iterable[Finding], near: int) -> list[tuple[Finding, tuple[Finding, ...]]]:
+    """Merge findings of a family whose steps overlap or are at most `near` steps apart; each with those that it is
+    made of. Other kinds stay as they are."""
     rest = list(findings)
-    merged = [one for one in rest if one.cause == LAYOUT_CHANGED]
+    merged: list[tuple[Finding, tuple[Finding, ...]]] = []
+    merged += [(one, (one,)) for one in rest if one.cause == LAYOUT_CHANGED]
     rest = [one for one in rest if one.cause != LAYOUT_CHANGED]
     for family in FAMILIES:
         own = sorted((one for one in rest if one.kind in family), key=_begin)
@@ -43,8 +57,8 @@ def together(findings: Iterable[Finding], near: int) -> list[Finding]:
                 groups.append([one])
             else:
                 group.append(one)
-        merged += [_merged(group, family) for group in groups]
-    return merged + rest
+        merged += [(_merged(group, family), tuple(group)) for group in groups]
+    return [*merged, *((one, (one,)) for one in rest)]
 
 
 def _begin(one: Finding) -> int:
@@ -53,8 +67,8 @@ def _begin(one: Finding) -> int:
 
 def _end(one: Finding, near: int) -> int:
     end = one.last_step if one.last_step is not None else _begin(one)
-    # Gradients may stay large for long; what happens much later is another incident.
-    return min(end, _begin(one) + 2 * near) if one.kind in ("gradient_growth", "throughput_drop") else end
+    # These may last for long; what happens much later is another incident.
+    return min(end, _begin(one) + 2 * near) if one.kind in _LASTING else end
 
 
 def _same(earlier: Finding, later: Finding, near: int) -> bool:
@@ -86,6 +100,7 @@ def _merged(group: Sequence[Finding], family: Sequence[Kind]) -> Finding:
             "ranks": tuple(sorted({rank for one in group for rank in one.ranks})),
             "sources": tuple(dict.fromkeys(name for one in group for name in one.sources)),
             "documents": tuple(sorted({part for one in group for part in one.documents})),
+            "part": next((one.part for one in group if one.part is not None), None),
             "confidence": max(one.confidence for one in group),
             "evidence": _in_order(part for one in group for part in one.evidence),
             "remedy": foremost.remedy

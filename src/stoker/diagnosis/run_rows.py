@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from stoker.diagnosis.course import course_of
+from stoker.diagnosis.course import RANKS_CHANGED, course_of
 from stoker.diagnosis.recent_past import Curve, Numbers, as_numbers, as_steps
+from stoker.diagnosis.step_parts import ASIDE, Parts, parts_of
+from stoker.diagnosis.text_at import Text
+from stoker.recipe import Recipe
 from stoker.record import Record, names_of
 
 _COLUMNS = (
     "attempt", "time", "loss", "loss_by_source", "gradient_norm", "learning_rate", "tokens", "tokens_seen",
     "first_sample", "last_sample", "skipped", "loss_scale", "seconds", "memory_peak_bytes", "memory_reserved_bytes",
-    "ranks",
+    "ranks", "batch_digest", "tokens_by_source", "gradient_norm_by_module", "update_norm", "weight_norm", "clipped",
+    "arrived", "waited", "host_memory_bytes", "memory_allocated_bytes", "read_ahead", "work_seconds",
 )  # fmt: skip
-_RANK_COLUMNS = ("seconds", "memory_peak_bytes", "memory_reserved_bytes")
+_RANK_COLUMNS = (
+    "seconds", "memory_peak_bytes", "memory_reserved_bytes", "arrived", "waited", "host_memory_bytes",
+    "memory_allocated_bytes", "read_ahead", "work_seconds",
+)  # fmt: skip
+_MODULE_COLUMNS = (
+    "step", "module", "update_to_weight", "attention_logit", "attention_entropy", "logit_largest", "gradient_norm",
+)  # fmt: skip
+_DOCUMENT_COLUMNS = ("step", "sample", "source", "first_token", "tokens", "loss")
 _EXPECTED = ("time", "loss", "gradient_norm", "learning_rate", "tokens", "seconds", "memory_peak_bytes")
 WORK = ("data", "forward", "backward", "optimizer")
-ASIDE = ("evaluation", "checkpoint")
-"""Phases that are done now and then, and are not of a step."""
+NOW = {"host_memory_bytes": "host memory in bytes", "memory_allocated_bytes": "allocated memory in bytes"}
+"""What memory is at a step, not the most it has been."""
 MEMORY = {"memory_peak_bytes": "peak memory in bytes", "memory_reserved_bytes": "reserved memory in bytes"}
 
 
@@ -36,18 +49,39 @@ class RunRows:
     """Step rows of the other ranks."""
     routing: pl.DataFrame = field(default_factory=pl.DataFrame)
     evaluations: pl.DataFrame = field(default_factory=pl.DataFrame)
+    modules: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """Statistics of the model's parts, every few steps."""
+    documents: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The stretches of documents with the worst loss of each step, of all ranks."""
+    machines: dict[int, pl.DataFrame] = field(default_factory=dict)
+    """What ranks' machines told of themselves."""
     events: Sequence[dict[str, Any]] = ()
+    recipe: Recipe | None = None
+    """As it was trained; None where it cannot be read."""
+    text: Text | None = None
+    """Reads what steps were trained on; None where the corpus is not at hand."""
     now: float | None = None
     """Unix time, for a run that is under way."""
 
     @classmethod
-    def load(cls, record: Record, now: float | None = None) -> RunRows:
+    def load(
+        cls, record: Record, now: float | None = None, recipe: Recipe | None = None, text: Text | None = None
+    ) -> RunRows:
         """Read the columns that detectors take."""
+        machines = {rank: record.rows("machine", rank=rank) for rank in record.ranks}
+        documents = [record.rows("document", _DOCUMENT_COLUMNS, rank=rank) for rank in record.ranks]
         return cls(
             table=_ordered(record.steps(_COLUMNS)),
             by_rank={rank: _ordered(record.steps(_RANK_COLUMNS, rank=rank)) for rank in record.ranks if rank != 0},
-            routing=record.rows("routing", ["step", "module", "largest_load", "smallest_load"]),
+            routing=record.rows("routing", ["step", "module", "largest_load", "smallest_load", "entropy"]),
             evaluations=record.evaluations(),
+            modules=record.rows("module", _MODULE_COLUMNS),
+            documents=pl.concat([one for one in documents if one.height], how="diagonal_relaxed")
+            if any(one.height for one in documents)
+            else pl.DataFrame(),
+            machines={rank: own for rank, own in machines.items() if own.height},
+            recipe=recipe,
+            text=text,
             events=course_of(record, under_way=now is not None),
             now=now,
         )
@@ -96,13 +130,54 @@ class RunRows:
         each = np.diff(self.numbers("tokens_seen")) / np.maximum(np.diff(self.steps), 1)
         return np.concatenate([each[:1], each])
 
+    @property
+    def of_ranks(self) -> dict[int, pl.DataFrame]:
+        """Step rows of every rank that has any."""
+        return {rank: table for rank, table in {0: self.table, **self.by_rank}.items() if table.height}
+
     def work_by_rank(self) -> dict[int, Curve]:
         """Seconds of each rank's own work."""
-        return {rank: _work(table) for rank, table in {0: self.table, **self.by_rank}.items() if table.height}
+        return {rank: _work(table) for rank, table in self.of_ranks.items()}
 
     def memory_by_rank(self, column: str) -> dict[int, Curve]:
         """Memory of each rank."""
-        return {rank: curve_of(table, column) for rank, table in {0: self.table, **self.by_rank}.items()}
+        return {rank: curve_of(table, column) for rank, table in self.of_ranks.items()}
+
+    @cached_property
+    def parts(self) -> dict[int, Parts]:
+        """What of each rank's steps took how long."""
+        return {rank: parts_of(table) for rank, table in self.of_ranks.items()}
+
+    def layouts(self) -> list[tuple[int, int]]:
+        """The first and last steps of the stretches that were done in one layout."""
+        steps, ranks = self.steps, self.numbers("ranks")
+        if not steps.size:
+            return []
+        begins = {int(steps[row]) for row in (np.flatnonzero(np.nan_to_num(np.diff(ranks))) + 1).tolist()}
+        changed = (event.get("step") for event in self.events if event.get("event") == RANKS_CHANGED)
+        begins |= {step + 1 for step in changed if isinstance(step, int) and steps[0] <= step < steps[-1]}
+        edges = [int(steps[0]), *sorted(begins), int(steps[-1]) + 1]
+        return [(first, after - 1) for first, after in pairwise(edges)]
+
+    @property
+    def gradient_modules(self) -> list[str]:
+        """The parts of the model whose gradient norms step rows hold."""
+        return names_of(self.table, "gradient_norm_by_module")
+
+    def resumed(self) -> list[int]:
+        """The steps from which an attempt went on with what was saved."""
+        steps = (event.get("step") for event in self.events if event.get("event") in ("resumed", "went_back"))
+        return [step for step in steps if isinstance(step, int)]
+
+    def by_module(self, column: str) -> dict[str, Curve]:
+        """A statistic of each part of the model that has it."""
+        if not {"module", "step", column} <= set(self.modules.columns):
+            return {}
+        known = self.modules.drop_nulls(["module", "step", column])
+        return {
+            str(name): curve_of(own.unique("step", keep="last").sort("step"), column)
+            for (name,), own in known.group_by("module", maintain_order=True)
+        }
 
     def missing(self) -> list[str]:
         """What rows usually have and no row of this run has."""

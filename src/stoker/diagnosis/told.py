@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stoker.diagnosis.course import COMMAND_ENDED, Event, detail_of
-from stoker.diagnosis.finding import EVENT, Evidence, Finding, Kind, Severity
+from stoker.diagnosis.finding import EVENT, Evidence, Finding, Kind, Remedy, Severity
 from stoker.diagnosis.in_a_line import in_a_line
 from stoker.diagnosis.recent_past import spelled
 from stoker.diagnosis.remedies import remedy
@@ -15,6 +15,7 @@ _SURE = 1.0
 """An event says so."""
 _INFERRED = 0.9
 _SHOWN = 6
+AGAIN = "loss, when the step was computed again from the same bits"
 _OFTEN = 3
 """Times from which on what a run recovers from by itself is worth a look."""
 _IF_IT_REPEATS = {
@@ -87,6 +88,26 @@ def _number(value: Any) -> float | str | None:
     return spelled(float(value)) if isinstance(value, int | float) else value if isinstance(value, str) else None
 
 
+def _at(
+    event: Event,
+    kind: Kind,
+    severity: Severity,
+    todo: Remedy,
+    *evidence: Evidence,
+    confidence: float = _SURE,
+    **others: Any,
+) -> Finding:
+    """A finding at the event's step, which the event records."""
+    step = _step(event)
+    shared: dict[str, Any] = {"first_step": step, "last_step": step, "confidence": confidence, **others}
+    return Finding(kind=kind, severity=severity, evidence=evidence, remedy=todo, **shared)
+
+
+def _seen(event: Event, measure: str, expected: float | str | None, observed: float | str | None) -> Evidence:
+    """One figure, at the event's step."""
+    return Evidence(measure=measure, expected=expected, observed=observed, step=_step(event))
+
+
 def _guarded(event: Event, went_on: bool) -> Finding:
     """A step that the guard held back or let pass."""
     detail, name = detail_of(event), str(event["event"])
@@ -97,22 +118,19 @@ def _guarded(event: Event, went_on: bool) -> Finding:
     pair = isinstance(samples, list) and len(samples) == 2 and all(isinstance(one, int) for one in samples)
     severity: Severity = "note" if kind == "spike" and went_on else "warning" if went_on else "alarm"
     observed = _number(detail.get("observed"))
-    return Finding(
-        kind=kind,
-        severity=severity,
-        first_step=step,
-        last_step=_step(event),
-        documents=((samples[0], samples[1] - 1),) if pair and samples else (),
-        confidence=_SURE,
-        evidence=(
-            Evidence(
-                measure=str(detail.get("measure") or "loss or gradient norm, as the guard saw it"),
-                expected=_number(detail.get("expected")),
-                observed=observed if observed is not None else _words(detail, "reason"),
-                step=_step(event),
-            ),
+    return _at(
+        event,
+        kind,
+        severity,
+        remedy("skip_samples", step=step),
+        _seen(
+            event,
+            str(detail.get("measure") or "loss or gradient norm, as the guard saw it"),
+            _number(detail.get("expected")),
+            observed if observed is not None else _words(detail, "reason"),
         ),
-        remedy=remedy("skip_samples", step=step),
+        first_step=step,
+        documents=((samples[0], samples[1] - 1),) if pair and samples else (),
     )
 
 
@@ -123,23 +141,12 @@ def _slow_rank(event: Event, went_on: bool) -> Finding:
     times = [float(one) for one in seconds] if isinstance(seconds, list) else []
     slow = [times[rank] for rank in ranks if rank < len(times)]
     rest = sorted(own for rank, own in enumerate(times) if rank not in ranks)
-    return Finding(
-        kind="slow_rank",
-        severity="warning",
-        first_step=_step(event),
-        last_step=_step(event),
-        ranks=ranks,
-        confidence=_SURE,
-        evidence=(
-            Evidence(
-                measure="seconds of the same matrix products, each rank alone",
-                expected=rest[len(rest) // 2] if rest else None,
-                observed=max(slow, default=None),
-                step=_step(event),
-            ),
-        ),
-        remedy=remedy("check_machine", ranks=list(ranks)),
-    )
+    usual = rest[len(rest) // 2] if rest else None
+    measured = _seen(event, "seconds of the same matrix products, each rank alone", usual, max(slow, default=None))
+    return _at(
+        event, "slow_rank", "warning", remedy("check_machine", ranks=list(ranks)), measured,
+        ranks=ranks, part="compute",
+    )  # fmt: skip
 
 
 def _corruption(event: Event, went_on: bool) -> Finding:
@@ -147,23 +154,14 @@ def _corruption(event: Event, went_on: bool) -> Finding:
     detail = detail_of(event)
     verdict, ranks = _words(detail, "verdict"), _ranks(detail)
     passing = went_on and verdict not in ("persistent", "undecided")
-    return Finding(
-        kind="silent_corruption",
-        cause="silent_corruption",
-        severity="warning" if passing else "alarm",
-        first_step=_step(event),
-        last_step=_step(event),
+    return _at(
+        event,
+        "silent_corruption",
+        "warning" if passing else "alarm",
+        remedy("check_machine", ranks=list(ranks)),
+        _seen(event, "bits of ranks that should agree", "the same", verdict or "different"),
+        cause="wrong_numbers",
         ranks=ranks,
-        confidence=_SURE,
-        evidence=(
-            Evidence(
-                measure="bits of ranks that should agree",
-                expected="the same",
-                observed=verdict or "different",
-                step=_step(event),
-            ),
-        ),
-        remedy=remedy("check_machine", ranks=list(ranks)),
     )
 
 
@@ -175,94 +173,55 @@ def _failure(event: Event, went_on: bool) -> Finding:
     severity: Severity = "note" if went_on else "alarm" if gave_up else "warning"
     how = "when it was started again" if gave_up else "by itself"
     then = _IF_IT_REPEATS.get(what, "read what failed")
-    return Finding(
-        kind="hang" if what == "hang" else "failure",
-        cause=what,
-        severity=severity,
-        first_step=_step(event),
-        last_step=_step(event),
+    return _at(
+        event,
+        "hang" if what == "hang" else "failure",
+        severity,
+        remedy("recovered", how=how, then=then) if went_on else remedy("read_failure"),
+        _recorded(event),
+        cause="hung_collective" if what == "hang" else what,
         ranks=_ranks(detail),
-        confidence=_SURE,
-        evidence=(_recorded(event),),
-        remedy=remedy("recovered", how=how, then=then) if went_on else remedy("read_failure"),
     )
 
 
 def _command_ended(event: Event, went_on: bool) -> Finding:
     """The end of an attempt that nobody could record."""
     then = _IF_IT_REPEATS["killed"]
-    return Finding(
-        kind="failure",
+    return _at(
+        event,
+        "failure",
+        "note" if went_on else "warning",
+        remedy("recovered", how="when it was started again", then=then) if went_on else remedy("go_on"),
+        _recorded(event),
         cause="command_killed",
-        severity="note" if went_on else "warning",
-        first_step=_step(event),
-        last_step=_step(event),
         confidence=_INFERRED,
-        evidence=(_recorded(event),),
-        remedy=remedy("recovered", how="when it was started again", then=then) if went_on else remedy("go_on"),
     )
 
 
 def _stop_requested(event: Event, went_on: bool) -> Finding:
     """Somebody asked the run to stop, and it did."""
-    return Finding(
-        kind="stop_requested",
-        severity="note",
-        first_step=_step(event),
-        last_step=_step(event),
-        confidence=_SURE,
-        evidence=(_recorded(event),),
-        remedy=remedy("none") if went_on else remedy("go_on"),
-    )
+    todo = remedy("none") if went_on else remedy("go_on")
+    return _at(event, "stop_requested", "note", todo, _recorded(event))
 
 
 def _recorded(event: Event) -> Evidence:
     """The event in the words that the report has for it."""
-    return Evidence(measure=EVENT, expected=None, observed=in_a_line(event), step=_step(event))
+    return _seen(event, EVENT, None, in_a_line(event))
 
 
 def _save_failed(event: Event, went_on: bool) -> Finding:
     """A checkpoint that could not be written."""
-    return Finding(
-        kind="save_failed",
-        cause="storage",
-        severity="warning",
-        first_step=_step(event),
-        last_step=_step(event),
-        confidence=_SURE,
-        evidence=(
-            Evidence(
-                measure="checkpoint",
-                expected="saved",
-                observed=_words(detail_of(event), "reason"),
-                step=_step(event),
-            ),
-        ),
-        remedy=remedy("check_storage"),
-    )
+    seen = _seen(event, "checkpoint", "saved", _words(detail_of(event), "reason"))
+    return _at(event, "save_failed", "warning", remedy("check_storage"), seen, cause="storage")
 
 
 def _record_incomplete(event: Event, went_on: bool) -> Finding:
     """Rows that could not be written."""
     detail = detail_of(event)
     lost = detail.get("rows")
-    return Finding(
-        kind="record_incomplete",
-        cause="storage",
-        severity="warning" if lost else "note",
-        first_step=_step(event),
-        last_step=_step(event),
-        confidence=_SURE,
-        evidence=(
-            Evidence(
-                measure="rows of the record",
-                expected="written",
-                observed=f"{lost} lost" if lost else _words(detail, "reason"),
-                step=_step(event),
-            ),
-        ),
-        remedy=remedy("check_storage"),
-    )
+    seen = _seen(event, "rows of the record", "written", f"{lost} lost" if lost else _words(detail, "reason"))
+    severity: Severity = "warning" if lost else "note"
+    return _at(event, "record_incomplete", severity, remedy("check_storage"), seen, cause="storage")
 
 
 def _replayed(event: Event, went_on: bool) -> Finding:
@@ -273,22 +232,13 @@ def _replayed(event: Event, went_on: bool) -> Finding:
     losses = detail.get("losses")
     known = [_number(one) for one in losses] if isinstance(losses, list) else []
     same = len(known) > 1 and known[0] == known[-1]
-    return Finding(
-        kind="spike",
-        severity="note",
-        first_step=_step(event),
-        last_step=_step(event),
-        confidence=_SURE,
-        evidence=(
-            Evidence(
-                measure="loss, when the step was computed again from the same bits",
-                expected=known[0] if known and not same else None,
-                observed="the same" if same else known[-1] if known else None,
-                step=_step(event),
-            ),
-        ),
-        remedy=remedy("look_at_samples", step=_step(event)),
+    seen = _seen(
+        event,
+        AGAIN,
+        known[0] if known and not same else None,
+        "the same" if same else known[-1] if known else None,
     )
+    return _at(event, "spike", "note", remedy("look_at_samples", step=_step(event)), seen)
 
 
 _ONCE_EACH = ("spike", "divergence", "nan", "silent_corruption")

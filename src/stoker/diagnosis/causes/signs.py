@@ -1,0 +1,66 @@
+"""Signs that several causes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker.diagnosis.causes.cause import RECORDED, Sign, from_confidence
+from stoker.diagnosis.causes.incident import Incident
+from stoker.diagnosis.finding import Evidence, Finding, Kind
+
+_LATER = 3.0
+
+
+def of_members(incident: Incident, *kinds: Kind, cause: str | None = None) -> Iterator[Sign]:
+    """The evidence of the incident's members of these kinds, of which detectors have said that it is `cause`.
+
+    A cause comes before its effect: what begins after the loss has moved counts for little.
+    """
+    for member in incident.of_kind(*kinds):
+        if cause is None or member.cause == cause:
+            score = from_confidence(member.confidence)
+            if _comes_later(incident, member):
+                score /= _LATER
+            for number, evidence in enumerate(member.evidence[:2]):
+                yield Sign(evidence, score if number == 0 else 0.5)
+            return
+
+
+def _comes_later(incident: Incident, member: Finding) -> bool:
+    moved = incident.loss_moved
+    return moved is not None and member.first_step is not None and member.first_step > moved + incident.near
+
+
+def of_text(incident: Incident, *features: str, share: float = 1.0) -> Iterator[Sign]:
+    """How the text of its first steps stands out in the most telling of these features."""
+    from stoker.diagnosis.text_features import WORDS
+
+    known = [incident.text[feature] for feature in features if feature in incident.text]
+    if not known:
+        return
+    best = max(known, key=lambda one: one.score)
+    yield Sign(
+        Evidence(measure=WORDS[best.feature], expected=best.expected, observed=best.observed, step=best.step),
+        share * best.score,
+    )
+
+
+def against_text(incident: Incident, *features: str, share: float = 1.0) -> Iterator[Sign]:
+    """What speaks for another kind of bad text speaks against this one."""
+    for sign in of_text(incident, *features, share=share):
+        if sign.score > 0:
+            yield Sign(sign.evidence, -sign.score)
+
+
+def recorded(
+    measure: str, observed: float | str | None, step: int | None, expected: float | str | None = None
+) -> Sign:
+    """What the record says outright."""
+    return Sign(Evidence(measure=measure, expected=expected, observed=observed, step=step), RECORDED)
+
+
+def said(
+    measure: str, observed: float | str | None, step: int | None, score: float, expected: float | str | None = None
+) -> Sign:
+    """An observation with a score of its own."""
+    return Sign(Evidence(measure=measure, expected=expected, observed=observed, step=step), score)

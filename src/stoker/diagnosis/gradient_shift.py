@@ -1,0 +1,114 @@
+"""The scale of the gradients changing at once, in all parts of the model alike, while the loss does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stoker.diagnosis.finding import Evidence, Finding, Severity, confidence_of
+from stoker.diagnosis.recent_past import (
+    Curve,
+    Numbers,
+    past_deviation,
+    rolling_median,
+    shifted,
+    window_of,
+)
+from stoker.diagnosis.remedies import remedy
+
+_AFTER = 8
+"""Rows that the new scale has to last."""
+_DEVIATIONS = 6.0
+_LEAST, _NOTABLE = float(np.log(1.5)), float(np.log(1.8))
+_LEAST_DEVIATION = 0.03
+_SUDDEN_SHARE = 0.6
+"""Of the change, that lies between the rows next to it: what comes over many rows is learning."""
+_ALIKE = 0.4
+"""Of the change, that modules may differ by."""
+_EARLY_ROWS = 24
+
+
+def find_gradient_shifts(norm: Curve, by_module: Mapping[str, Curve]) -> list[Finding]:
+    """Rows at which the median of eight rows' gradient norms differs by half or more, and 6 deviations of such
+    changes, from that of the window before (32 rows).
+
+    It changes from one row to the next and, where they were recorded, in all modules by about the same factor. Not
+    in the first rows.
+    """
+    curve = norm.positive
+    logs = np.log(curve.values)
+    window = window_of(logs.size)
+    if logs.size < window + 2 * _AFTER:
+        return []
+    before = shifted(rolling_median(logs, window, min(window, _AFTER)), 1)
+    change = shifted(rolling_median(logs, _AFTER, _AFTER), 1 - _AFTER) - before
+    spread = shifted(past_deviation(change, 4 * window, _AFTER)[1], _AFTER)
+    limit = np.maximum(_DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), _LEAST)
+    size = np.abs(np.nan_to_num(change))
+    strong = np.flatnonzero((size > limit) & (np.arange(size.size) >= _EARLY_ROWS))
+    found = []
+    while strong.size:
+        near = strong[strong < strong[0] + 2 * _AFTER]
+        at = int(near[np.argmax(size[near])])
+        edge = _edge(logs, at, float(before[at]), float(change[at]))
+        if _is_sudden(logs, edge, float(change[at])) and _is_alike(curve, edge, float(change[at]), by_module):
+            found.append(_finding(curve, edge, float(before[at]), float(change[at]), float(limit[at]), by_module))
+        strong = strong[strong > at + window]
+    return found
+
+
+def _edge(logs: Numbers, at: int, before: float, change: float) -> int:
+    """The row near `at` that best parts rows near the level before from rows near the one after."""
+    begin = max(0, at - _AFTER)
+    beyond = np.sign(change) * (logs[begin : at + _AFTER] - before - change / 2)
+    return min(begin + int(np.argmin(np.cumsum(np.clip(beyond, -abs(change), abs(change))))) + 1, logs.size - 1)
+
+
+def _is_sudden(logs: Numbers, at: int, change: float) -> bool:
+    three_before, three_after = np.median(logs[max(0, at - 3) : at]), np.median(logs[at : at + 3])
+    return bool(np.sign(change) * (three_after - three_before) > _SUDDEN_SHARE * abs(change))
+
+
+def _changes(by_module: Mapping[str, Curve], step: int) -> dict[str, float]:
+    """By which each module's logarithm changed at `step`."""
+    found = {}
+    for name, own in by_module.items():
+        curve = own.positive
+        at = int(np.searchsorted(curve.steps, step))
+        before, after = curve.values[max(0, at - _AFTER) : at], curve.values[at : at + _AFTER]
+        if before.size and after.size:
+            found[name] = float(np.log(np.median(after) / np.median(before)))
+    return found
+
+
+def _is_alike(curve: Curve, at: int, change: float, by_module: Mapping[str, Curve]) -> bool:
+    changes = np.array(list(_changes(by_module, int(curve.steps[at])).values()))
+    return changes.size < 2 or bool(np.median(np.abs(changes - change)) < _ALIKE * abs(change))
+
+
+def _finding(
+    curve: Curve, at: int, before: float, change: float, limit: float, by_module: Mapping[str, Curve]
+) -> Finding:
+    step = int(curve.steps[at])
+    severity: Severity = "warning" if abs(change) > _NOTABLE else "note"
+    evidence = [
+        Evidence(measure="gradient norm over the steps from here on", expected=float(np.exp(before)),
+                 observed=float(np.exp(before + change)), step=step)
+    ]  # fmt: skip
+    changes = _changes(by_module, step)
+    if len(changes) > 1:
+        least = min(changes, key=lambda name: abs(changes[name]))
+        evidence.append(
+            Evidence(measure=f"factor by which the gradients of {least} changed, the least of all parts",
+                     expected=float(np.exp(change)), observed=float(np.exp(changes[least])), step=step)
+        )  # fmt: skip
+    return Finding(
+        kind="gradient_shift",
+        severity=severity,
+        first_step=step,
+        last_step=int(curve.steps[-1]),
+        confidence=confidence_of(abs(change), limit),
+        evidence=tuple(evidence),
+        remedy=remedy("check_accumulation", step=step),
+    )

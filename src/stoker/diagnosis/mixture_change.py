@@ -1,0 +1,119 @@
+"""Steps whose tokens come from the sources in other shares than before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from stoker.diagnosis.finding import Evidence, Finding, confidence_of
+from stoker.diagnosis.recent_past import Numbers, Steps, window_of
+from stoker.diagnosis.remedies import remedy
+
+OVERSAMPLED, SHIFTED = "oversampled_source", "mixture_shift"
+_LEAST = 0.08
+"""Of the tokens, that come from other sources than before."""
+_TIMES = 2.0
+"""Over the largest such share of the past: batches of few sequences have few mixtures to choose from."""
+_TOGETHER = 4
+"""Rows over which shares are averaged, so that the mixture's own pattern does not count."""
+_RECORDED = 0.98
+
+
+def find_mixture_changes(steps: Steps, tokens: Mapping[str, Numbers]) -> list[Finding]:
+    """Stretches of rows whose shares of sources, over four rows, differ from those of the window before (32 rows).
+
+    `tokens` [rows] of each source are NaN where a row has none of it. By more than 8% of the tokens, and twice the
+    most that four rows differed by before. What is usual is held while a stretch lasts. Where the shares come back
+    it is a source that was taken more often for a time; where they do not, another mixture.
+    """
+    if len(tokens) < 2 or steps.size < 3 * _TOGETHER:
+        return []
+    counts = np.nan_to_num(np.stack(list(tokens.values())))
+    kept = counts.sum(axis=0) > 0
+    steps, counts = steps[kept], counts[:, kept]
+    if steps.size < 3 * _TOGETHER:
+        return []
+    window = window_of(steps.size)
+    sums = np.cumsum(np.concatenate([np.zeros((len(counts), 1)), counts], axis=1), axis=1)
+    found, begin, at = [], 0, 2 * _TOGETHER
+    while at < steps.size:
+        noticed = _noticed(sums, begin, at, window)
+        if noticed is None:
+            break
+        usual = _share(sums, max(begin, noticed - window - _TOGETHER), noticed - _TOGETHER)
+        first = _first(counts, usual, noticed)
+        last = _last(sums, usual, first)
+        found.append(_finding(list(tokens), steps, sums, usual, first, last))
+        begin, at = last + 1, last + 1 + 2 * _TOGETHER
+    return found
+
+
+def _share(sums: npt.NDArray[np.float64], begin: int, end: int) -> Numbers:
+    own = sums[:, end] - sums[:, begin]
+    return np.asarray(own / max(float(own.sum()), 1.0))
+
+
+def _moved(sums: npt.NDArray[np.float64], usual: Numbers, begin: int, end: int) -> float:
+    return float(np.abs(_share(sums, begin, end) - usual).sum() / 2)
+
+
+def _noticed(sums: npt.NDArray[np.float64], begin: int, at: int, window: int) -> int | None:
+    """The first end of four rows whose shares differ from those of the window before them."""
+    rows = sums.shape[1] - 1
+    ends = np.arange(max(at, begin + 2 * _TOGETHER), rows + 1)
+    if not ends.size:
+        return None
+    own = sums[:, ends] - sums[:, ends - _TOGETHER]
+    past = sums[:, ends - _TOGETHER] - sums[:, np.maximum(ends - _TOGETHER - window, begin)]
+    moved = np.abs(own / own.sum(axis=0) - past / np.maximum(past.sum(axis=0), 1)).sum(axis=0) / 2
+    most = np.maximum.accumulate(np.concatenate([[0.0] * _TOGETHER, moved]))[: moved.size]
+    high = np.flatnonzero(moved > np.maximum(_LEAST, _TIMES * most))
+    return int(ends[high[0]]) if high.size else None
+
+
+def _first(counts: npt.NDArray[np.float64], usual: Numbers, noticed: int) -> int:
+    """The first of the rows up to `noticed` from which on their shares differ, by most together."""
+    begin = max(0, noticed - 2 * _TOGETHER)
+    rows = counts[:, begin:noticed]
+    towards = np.sign(counts[:, noticed - 1] / counts[:, noticed - 1].sum() - usual)
+    moved = (towards[:, None] * (rows / rows.sum(axis=0) - usual[:, None])).sum(axis=0) / 2
+    return begin + int(np.argmin(np.concatenate([[0.0], np.cumsum(moved - moved[-1] / 2)])[:-1]))
+
+
+def _last(sums: npt.NDArray[np.float64], usual: Numbers, first: int) -> int:
+    """The last row before four rows that are near the usual again."""
+    rows = sums.shape[1] - 1
+    peak = max(_moved(sums, usual, first, min(first + _TOGETHER, rows)), _LEAST)
+    ends = np.arange(first + _TOGETHER, rows + 1)
+    own = sums[:, ends] - sums[:, ends - _TOGETHER]
+    moved = np.abs(own / own.sum(axis=0) - usual[:, None]).sum(axis=0) / 2
+    back = np.flatnonzero(moved < max(peak / 3, _LEAST / 2))
+    return int(ends[back[0]]) - _TOGETHER - 1 if back.size else rows - 1
+
+
+def _finding(
+    names: list[str], steps: Steps, sums: npt.NDArray[np.float64], usual: Numbers, first: int, last: int
+) -> Finding:
+    share = _share(sums, first, last + 1)
+    change = share - usual
+    grown = [names[i] for i in np.argsort(-change) if change[i] > max(_LEAST / 2, change.max() / 2)]
+    lasts = last >= steps.size - 1
+    step = int(steps[first])
+    order = np.argsort(-np.abs(change))[:3]
+    return Finding(
+        kind="mixture_shift",
+        cause=SHIFTED if lasts else OVERSAMPLED,
+        severity="warning",
+        first_step=step,
+        last_step=int(steps[last]),
+        sources=tuple(grown),
+        confidence=max(_RECORDED, confidence_of(float(change.max()), _LEAST)),
+        evidence=tuple(
+            Evidence(measure=f"share of {names[i]} in the tokens", expected=float(usual[i]),
+                     observed=float(share[i]), step=step)
+            for i in order
+        ),
+        remedy=remedy("check_mixture", step=step),
+    )  # fmt: skip

@@ -1,0 +1,96 @@
+"""Weighs the causes that an incident may have against each other, and against none of them, and names the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stoker.diagnosis.causes import CATALOGUE, Cause, Incident, Sign
+from stoker.diagnosis.finding import UNKNOWN, Alternative, Evidence, Finding
+from stoker.diagnosis.incidents import LAYOUT_CHANGED
+from stoker.diagnosis.remedies import fitting
+from stoker.diagnosis.run_rows import RunRows
+
+NAMED = 3.0
+"""Nats that a cause needs for it to be named: twenty times likelier than the run's own noise."""
+_RUNNERS_UP = 3
+_SHOWN = 3
+_MOST_EVIDENCE = 10
+_TOLD = ("failure", "stop_requested", "save_failed", "record_incomplete")
+"""What they come of is in the record, or nowhere."""
+
+
+def named(rows: RunRows, finding: Finding, members: Sequence[Finding]) -> Finding:
+    """The finding with its cause, the evidence for it, its remedy and the runners-up."""
+    if finding.kind in _TOLD or finding.cause == LAYOUT_CHANGED:
+        return finding
+    incident = Incident(rows, finding, tuple(members))
+    kinds = {one.kind for one in members}
+    weighed = [(cause, tuple(cause.evidence(incident))) for cause in CATALOGUE if kinds & set(cause.kinds)]
+    weighed = [(cause, signs) for cause, signs in weighed if any(sign.score > 0 for sign in signs)]
+    if not weighed:
+        return finding.model_copy(update={"cause": UNKNOWN})
+    ranked = sorted(weighed, key=lambda one: -_score(one[1]))
+    best, signs = ranked[0]
+    if _score(signs) < NAMED:
+        return finding.model_copy(update={"cause": UNKNOWN, "alternatives": _alternatives(ranked)})
+    changes = {
+        "cause": best.name,
+        "score": round(_score(signs), 2),
+        "alternatives": _alternatives(ranked[1:]),
+        "evidence": _evidence(finding, signs),
+    }
+    if best.remedy is not None:
+        given = {"step": finding.first_step, "ranks": list(finding.ranks)}
+        changes["remedy"] = fitting(best.remedy, given)
+    return _at_fault(rows, incident, best, finding.model_copy(update=changes))
+
+
+def _score(signs: Sequence[Sign]) -> float:
+    return sum(sign.score for sign in signs)
+
+
+def _alternatives(ranked: Sequence[tuple[Cause, tuple[Sign, ...]]]) -> tuple[Alternative, ...]:
+    return tuple(
+        Alternative(
+            cause=cause.name,
+            score=round(_score(signs), 2),
+            speaks_for=_telling([sign for sign in signs if sign.score > 0]),
+            speaks_against=_telling([sign for sign in signs if sign.score < 0]),
+        )
+        for cause, signs in ranked[:_RUNNERS_UP]
+    )
+
+
+def _telling(signs: Sequence[Sign]) -> tuple[Evidence, ...]:
+    ordered = sorted(signs, key=lambda sign: -abs(sign.score))
+    return tuple(sign.evidence for sign in ordered[:_SHOWN])
+
+
+def _evidence(finding: Finding, signs: Sequence[Sign]) -> tuple[Evidence, ...]:
+    """What was found, and what speaks for the cause."""
+    own = [one for one in _telling([sign for sign in signs if sign.score > 0]) if one not in finding.evidence]
+    return (*finding.evidence[: _MOST_EVIDENCE - len(own)], *own)
+
+
+def _at_fault(rows: RunRows, incident: Incident, cause: Cause, finding: Finding) -> Finding:
+    """With the documents whose text shows the cause, where it is one of text."""
+    if not cause.features or rows.text is None:
+        return finding
+    known = [incident.text[feature] for feature in cause.features if feature in incident.text]
+    best = max(known, key=lambda one: one.score, default=None)
+    if best is None or not best.passages:
+        return finding
+    samples = sorted({one.sample for one in best.passages})
+    ranges: list[tuple[int, int]] = []
+    for sample in samples:
+        if ranges and sample == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], sample)
+        else:
+            ranges.append((sample, sample))
+    return finding.model_copy(
+        update={
+            "documents": tuple(ranges),
+            "names": tuple(rows.text.names(best.passages)),
+            "sources": tuple(dict.fromkeys((*finding.sources, *(one.source for one in best.passages)))),
+        }
+    )

@@ -1,0 +1,153 @@
+"""Steps that were trained on what earlier steps had been trained on, or on other samples than the recipe gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+
+from stoker.diagnosis.finding import Evidence, Finding
+from stoker.diagnosis.recent_past import Steps, as_steps
+from stoker.diagnosis.remedies import remedy
+from stoker.diagnosis.slow_rise import stretches
+
+REPEATED, ORDER_LOST = "repeated_batch", "random_state_lost"
+_RECORDED = 0.99
+_FEWEST_OF_ORDER = 3
+"""Different batches that come again in the same order."""
+_LOOKS = 8
+MEASURE = "batch (by its digest)"
+
+
+def find_repeated_data(table: pl.DataFrame) -> list[Finding]:
+    """Stretches of rows whose batch has the digest of an earlier row's.
+
+    One batch again and again is a repeated batch. Several in the order they first came in: the data order began
+    anew, as when the state it follows from is lost.
+    """
+    if not {"step", "batch_digest"} <= set(table.columns):
+        return []
+    known = table.select("step", "batch_digest").drop_nulls()
+    if known.height < 2:
+        return []
+    first = known.with_row_index("row").with_columns(pl.col("row").min().over("batch_digest").alias("first"))
+    origins = as_steps(first["first"].to_numpy())
+    steps = as_steps(known["step"].to_numpy())
+    again = origins < np.arange(steps.size)
+    return [_repeats(steps, origins, begin, end) for begin, end in stretches(np.asarray(again))]
+
+
+def _repeats(steps: Steps, origins: Steps, first: int, last: int) -> Finding:
+    own = origins[first : last + 1]
+    followed = np.count_nonzero(np.diff(own) == 1)
+    in_order = np.unique(own).size >= _FEWEST_OF_ORDER and followed >= 0.8 * (last - first)
+    step, origin = int(steps[first]), int(steps[own[0]])
+    return Finding(
+        kind="repeated_data",
+        cause=ORDER_LOST if in_order else REPEATED,
+        severity="warning",
+        first_step=step,
+        last_step=int(steps[last]),
+        confidence=_RECORDED,
+        evidence=(
+            Evidence(measure=MEASURE, expected="one that no step had before",
+                     observed=f"that of step {origin}" + (", and on in its order" if in_order else ""), step=step),
+            Evidence(measure="steps with a batch that was there before", expected=0.0,
+                     observed=float(last - first + 1), step=step),
+        ),
+        remedy=remedy("check_sampler", step=step),
+    )  # fmt: skip
+
+
+def find_other_order(
+    table: pl.DataFrame, digest_of: Callable[[int], str | None], suspected: Sequence[int] = ()
+) -> list[Finding]:
+    """Since when steps are trained on other samples than the recipe gives them.
+
+    `digest_of` computes a step's digest from the corpus. A few rows are looked at, among them `suspected` steps,
+    and where one differs its beginning is searched for by halving. Nothing is said of a run that differs from its
+    first row on: its corpus was another one.
+    """
+    if not {"step", "batch_digest"} <= set(table.columns):
+        return []
+    known = table.select("step", "batch_digest").drop_nulls()
+    steps = as_steps(known["step"].to_numpy())
+    if steps.size < _LOOKS:
+        return []
+    recorded = known["batch_digest"].to_list()
+
+    def differs(row: int) -> bool:
+        computed = digest_of(int(steps[row]))
+        return computed is not None and computed != recorded[row]
+
+    if differs(0):
+        return []
+    near = [int(np.searchsorted(steps, step)) for step in suspected]
+    spread = np.linspace(1, steps.size - 1, _LOOKS).astype(int).tolist()
+    rows = sorted({*spread, *(row for row in near if 0 < row < steps.size)})
+    wrong = next((row for row in rows if differs(row)), None)
+    if wrong is None:
+        return []
+    right = max((row for row in rows if row < wrong), default=0)
+    while wrong - right > 1:
+        middle = (wrong + right) // 2
+        right, wrong = (right, middle) if differs(middle) else (middle, wrong)
+    return [_other_order(steps, wrong, differs)]
+
+
+def _other_order(steps: Steps, first: int, differs: Callable[[int], bool]) -> Finding:
+    step, last = int(steps[first]), first
+    while last + 1 < steps.size and last - first < _LOOKS and differs(last + 1):
+        last += 1
+    lasts = differs(steps.size - 1) and last - first >= min(_LOOKS, steps.size - 1 - first)
+    return Finding(
+        kind="repeated_data",
+        cause=ORDER_LOST,
+        severity="warning",
+        first_step=step,
+        last_step=int(steps[-1 if lasts else last]),
+        confidence=_RECORDED,
+        evidence=(
+            Evidence(measure=MEASURE, expected="that of the samples which the recipe gives the step",
+                     observed="another", step=step),
+        ),
+        remedy=remedy("check_sampler", step=step),
+    )  # fmt: skip
+
+
+def overlap(one: Finding, other: Finding) -> bool:
+    """Whether two findings have a step in common."""
+    firsts, lasts = (one.first_step or 0, other.first_step or 0), (one.last_step or 0, other.last_step or 0)
+    return max(firsts) <= min(lasts)
+
+
+def judged(finding: Finding, table: pl.DataFrame, documents: pl.DataFrame) -> Finding:
+    """Whether the other samples are those of one earlier step, again and again, or of an order that began anew.
+
+    By the numbers of the samples whose documents were recorded, where they were; else by whether it ends.
+    """
+    begin, end = finding.first_step or 0, finding.last_step or 0
+    ranges = {
+        step: (first, after)
+        for step, first, after in table.select("step", "first_sample", "last_sample").drop_nulls().iter_rows()
+    }
+    origins: set[int] = set()
+    if {"step", "sample"} <= set(documents.columns):
+        own = documents.filter(pl.col("step").is_between(begin, end)).drop_nulls(["step", "sample"])
+        for step, sample in own.select("step", "sample").iter_rows():
+            first, after = ranges.get(step, (sample, sample + 1))
+            if not first <= sample < after:
+                origins.add(_step_of(ranges, sample))
+    lasts = bool(table.height) and end >= int(table["step"].to_numpy()[-1])
+    again = len(origins) == 1 if origins else not lasts
+    if not again:
+        return finding
+    said = f"of step {min(origins)}, in part or whole" if origins else "another"
+    evidence = finding.evidence[0].model_copy(update={"observed": said})
+    return finding.model_copy(update={"cause": REPEATED, "evidence": (evidence, *finding.evidence[1:])})
+
+
+def _step_of(ranges: dict[int, tuple[int, int]], sample: int) -> int:
+    """The step that the recipe gives the sample to; -1 for none of the record's."""
+    return next((step for step, (first, after) in ranges.items() if first <= sample < after), -1)

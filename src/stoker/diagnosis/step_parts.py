@@ -1,0 +1,198 @@
+"""Which part of a step takes longer than it did, on which ranks: computing, waiting for data, for others, or
+else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from stoker.diagnosis.excursion import Excursion, excursions
+from stoker.diagnosis.finding import Evidence, Finding, Part, Severity, confidence_of
+from stoker.diagnosis.recent_past import (
+    TO_DEVIATIONS,
+    Numbers,
+    Steps,
+    Usual,
+    as_numbers,
+    as_steps,
+    past_median,
+    rolling_median,
+    shifted,
+    window_of,
+)
+from stoker.diagnosis.remedies import remedy
+from stoker.record import names_of
+
+ASIDE = ("evaluation", "checkpoint")
+"""Phases that are done now and then, and are not of a step."""
+WORK = ("forward", "backward", "optimizer")
+PARTS: tuple[Part, ...] = ("compute", "data", "host", "communication")
+MEASURES = {
+    "compute": "seconds of forward, backward and optimizer",
+    "data": "seconds of waiting for data",
+    "host": "seconds of a step that no phase has",
+    "communication": "seconds of waiting for other ranks",
+}
+_TOGETHER = 5
+"""Rows whose median counts: single slow steps are the machine's."""
+_LEAST = 0.1
+"""Of a step."""
+_DEVIATIONS = 6.0
+_LEAST_DEVIATION = 0.01
+_NOTABLE, _LASTING, _LONG_RECORD = 0.25, 16, 128
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of each part of one rank's steps."""
+
+    steps: Steps
+    parts: dict[Part, Numbers]
+    total: Numbers
+    """Without evaluation and saving."""
+
+
+def parts_of(table: pl.DataFrame) -> Parts:
+    """From a rank's step rows; a part that was not recorded is absent."""
+    steps, nothing = as_steps(table["step"].to_numpy()), np.zeros(table.height)
+    phases = {name: as_numbers(table, f"seconds.{name}") for name in names_of(table, "seconds")}
+    total = phases.pop("total", np.full(table.height, np.nan))
+    total = total - sum((np.nan_to_num(phases.pop(name, nothing)) for name in ASIDE), nothing)
+    parts: dict[Part, Numbers] = {}
+    waits = [as_numbers(table, f"waited.{name}") for name in names_of(table, "waited")]
+    work = as_numbers(table, "work_seconds")
+    if not np.isfinite(work).any() and any(name in phases for name in WORK):
+        work = sum((np.nan_to_num(phases[name]) for name in WORK if name in phases), nothing)
+    if np.isfinite(work).any():
+        parts["compute"] = work
+    if "data" in phases:
+        parts["data"] = phases["data"]
+    if waits:
+        parts["communication"] = sum((np.nan_to_num(one) for one in waits), nothing)
+    elif "communication" in phases:
+        parts["communication"] = phases["communication"]
+    if phases and np.isfinite(total).any():
+        parts["host"] = np.maximum(total - sum((np.nan_to_num(one) for one in phases.values()), nothing), 0)
+    return Parts(steps, parts, total)
+
+
+def within(of_ranks: dict[int, Parts], first: int, last: int) -> dict[int, Parts]:
+    """Only the steps from `first` to `last`, both included; ranks without any are absent."""
+    found = {}
+    for rank, own in of_ranks.items():
+        rows = slice(*np.searchsorted(own.steps, [first, last + 1]).tolist())
+        if own.steps[rows].size:
+            parts = {name: seconds[rows] for name, seconds in own.parts.items()}
+            found[rank] = Parts(own.steps[rows], parts, own.total[rows])
+    return found
+
+
+@dataclass(frozen=True)
+class _Longer:
+    rank: int
+    part: Part
+    first: int
+    last: int
+    """Rows, both included."""
+    excess: float
+    """In usual steps."""
+    limit: float
+    usual: float
+    seconds: float
+    """Of the part."""
+    lasts: bool
+
+
+def find_longer_parts(of_ranks: dict[int, Parts]) -> list[Finding]:
+    """Stretches in which the median of five rows of a part exceeds its window before (32 rows) by a tenth of a step
+    and 6 deviations.
+
+    Of one rank: a slow rank. Of half the ranks or more, or of the only one: a drop of the throughput. That ranks
+    wait for others counts only where no rank's own part takes longer at the same time: else they wait for that one.
+    Notes; a warning when it lasts 16 rows and is a quarter of a step, in a record of 128 rows or more.
+    """
+    longer = [one for rank, parts in of_ranks.items() for part in PARTS for one in _of_part(rank, part, parts)]
+    own = [one for one in longer if one.part != "communication"]
+    waits = [one for one in longer if one.part == "communication" and not any(_meet(one, other) for other in own)]
+    found = []
+    rest = [*own, *waits]
+    while rest:
+        first = min(rest, key=lambda one: (one.first, -one.excess))
+        group = [one for one in rest if one.part == first.part and _meet(one, first)]
+        rest = [one for one in rest if one not in group]
+        found.append(_finding(of_ranks, group))
+    return found
+
+
+def _meet(one: _Longer, other: _Longer) -> bool:
+    return one.first <= other.last + _TOGETHER and other.first <= one.last + _TOGETHER
+
+
+def _of_part(rank: int, part: Part, of_rank: Parts) -> list[_Longer]:
+    seconds = of_rank.parts.get(part)
+    if seconds is None or seconds.size < 3 * _TOGETHER or not np.isfinite(of_rank.total).any():
+        return []
+    window = window_of(seconds.size)
+    step = shifted(rolling_median(of_rank.total, window), 1)
+    share = np.nan_to_num(seconds) / np.where(np.isfinite(step) & (step > 0), step, np.nan)
+    middle = rolling_median(share, _TOGETHER)
+    expected = shifted(rolling_median(share, window, _TOGETHER), _TOGETHER)
+    around = np.abs(middle - expected)
+    spread = shifted(TO_DEVIATIONS * past_median(around, 8 * window, _TOGETHER), _TOGETHER)
+    limit = np.maximum(_DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), _LEAST)
+    known = np.isfinite(expected) & np.isfinite(limit) & (np.arange(share.size) >= 3 * _TOGETHER)
+    usual = Usual(np.nan_to_num(expected), np.where(known, limit, np.inf))
+    return [
+        _longer(rank, part, of_rank, share, one)
+        for one in excursions(np.nan_to_num(middle), usual)
+        if one.rows >= _TOGETHER // 2
+    ]
+
+
+def _longer(rank: int, part: Part, of_rank: Parts, share: Numbers, one: Excursion) -> _Longer:
+    begin = max(0, one.noticed - _TOGETHER + 1)
+    high = share[begin : one.noticed + 1] - one.expected > one.limit / 2
+    first = begin + int(np.argmax(high)) if high.any() else one.noticed
+    last = max(first, one.last - _TOGETHER // 2) if one.recovered is not None else one.last
+    during, before = slice(first, last + 1), slice(max(0, first - 32), first)
+    seconds = np.nan_to_num(of_rank.parts[part])
+    return _Longer(
+        rank, part, first, last, float(np.median(share[during]) - one.expected), one.limit,
+        float(np.median(seconds[before])) if first else float("nan"), float(np.median(seconds[during])),
+        one.recovered is None,
+    )  # fmt: skip
+
+
+def _finding(of_ranks: dict[int, Parts], group: Sequence[_Longer]) -> Finding:
+    worst = max(group, key=lambda one: one.excess)
+    at_fault = sorted({one.rank for one in group if one.excess > worst.excess / 2})
+    everywhere = 2 * len(at_fault) > len(of_ranks) or worst.part == "communication"
+    steps = of_ranks[worst.rank].steps
+    first, last = min(one.first for one in group), max(one.last for one in group)
+    rows = last - first + 1
+    notable = worst.excess > max(_NOTABLE, worst.limit) and rows >= _LASTING and steps.size >= _LONG_RECORD
+    severity: Severity = "warning" if notable and worst.lasts else "note"
+    step = int(steps[first])
+    of = "" if len(of_ranks) == 1 else f" of rank {worst.rank}"
+    ranks = () if everywhere else tuple(at_fault)
+    todo = (
+        remedy("check_machine", ranks=list(ranks))
+        if ranks
+        else remedy("check_phase", phase=MEASURES[worst.part].removeprefix("seconds of "), step=step)
+    )
+    return Finding(
+        kind="throughput_drop" if everywhere else "slow_rank",
+        part=worst.part,
+        severity=severity,
+        first_step=step,
+        last_step=int(steps[last]),
+        ranks=ranks,
+        confidence=confidence_of(worst.excess, worst.limit),
+        evidence=(
+            Evidence(measure=MEASURES[worst.part] + of, expected=worst.usual, observed=worst.seconds, step=step),
+        ),
+        remedy=todo,
+    )
