@@ -7,8 +7,10 @@ import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -130,8 +132,14 @@ class _Answers:
             raise HTTPException(404, "there is no such file")
         return FileResponse(path, media_type=_TYPES[path.suffix], headers={"cache-control": "no-cache"})
 
-    def runs(self, request: Request) -> Response:
+    async def runs(self, request: Request) -> Response:
         """Every run in a line."""
+        rows = await run_in_threadpool(self._lines)
+        for run in self.watching.runs:
+            self.newsroom.doctor.ask(run)
+        return JSONResponse({"runs": rows, "version": stoker.__version__})
+
+    def _lines(self) -> list[dict[str, Any]]:
         rows = []
         for run in self.watching.look():
             run.refresh()
@@ -139,7 +147,7 @@ class _Answers:
             rows.append(
                 {**summary_of(run), "findings": counts_of(opinion["findings"]), "diagnosis": opinion["state"]}
             )
-        return JSONResponse({"runs": rows, "version": stoker.__version__})
+        return rows
 
     def live(self, request: Request) -> Response:
         """What changes, as server-sent events."""

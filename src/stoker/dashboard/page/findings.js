@@ -1,0 +1,70 @@
+/* A finding in words: what, when, the evidence, the causes that were weighed, what to do. */
+import { el, say } from "./dom.js";
+import { spelled } from "./format.js";
+import { nameOf } from "./names.js";
+import { words } from "./words.js";
+
+const exact = (step) => spelled(step, "step");
+
+export function titleOf(finding) {
+  const cause = finding.cause && finding.cause !== "unknown" ? `: ${nameOf(finding.cause)}` : "";
+  return `${nameOf(finding.kind)}${cause}`;
+}
+
+export function whenOf(finding) {
+  if (finding.first_step === null) return words("not_started");
+  return words("steps", exact(finding.first_step), exact(finding.last_step ?? finding.first_step));
+}
+
+function whereOf(finding) {
+  const parts = [];
+  if (finding.ranks?.length) parts.push(finding.ranks.map((rank) => words("rank", rank)).join(", "));
+  if (finding.part) parts.push(nameOf(finding.part));
+  if (finding.sources?.length) parts.push(finding.sources.join(", "));
+  for (const [first, last] of finding.documents || []) parts.push(words("samples", exact(first), exact(last)));
+  if (finding.names?.length) parts.push(finding.names.join(", "));
+  return parts.join(" · ");
+}
+
+const sentence = (one) => (one.measure === "what happened" ? `${one.step === null ? "" : words("atStep", exact(one.step)) + ": "}${one.observed}` : words("observed", one.measure, spelled(one.observed), one.expected === null ? "" : spelled(one.expected), one.step === null ? "" : exact(one.step)));
+const list = (title, lines) => (lines?.length ? el("div", { class: "evidence" }, el("h4", { text: title }), el("ul", {}, ...lines.map((one) => el("li", { text: sentence(one) })))) : null);
+
+export function findingCard(finding, run, open) {
+  const others = (finding.alternatives || []).slice(0, 4);
+  const step = finding.first_step;
+  return el("article", { class: "finding " + finding.severity },
+    el("header", {}, el("span", { class: "badge " + finding.severity, text: words(finding.severity) }), el("h3", { text: titleOf(finding) }),
+      step === null ? el("span", { class: "note", text: whenOf(finding) }) : el("button", { class: "link", text: whenOf(finding), onclick: () => open(run, step) })),
+    whereOf(finding) ? el("p", { class: "note", text: whereOf(finding) }) : null,
+    list(words("evidence"), finding.evidence),
+    others.length ? el("details", {}, el("summary", { text: `${words("alternatives")}: ${others.map((one) => nameOf(one.cause)).join(", ")}` }),
+      ...others.map((one) => el("div", {}, el("h4", { text: nameOf(one.cause) }), list(words("for"), one.speaks_for), list(words("against"), one.speaks_against)))) : null,
+    finding.remedy_words ? el("p", { class: "remedy" }, el("b", { text: words("remedy") + ": " }), finding.remedy_words) : null,
+    ...commandsOf(finding, run).map(command));
+}
+
+/* Commands of the remedy's words, and the one that shows the documents. */
+function commandsOf(finding, run) {
+  const said = [...(finding.remedy_words || "").matchAll(/`(stoker [^`]+)`/g)].map(([, text]) => text.replace(/\bRUN\b/g, quoted(run.path)));
+  if (finding.documents?.length && finding.first_step !== null) said.push(`stoker data show ${quoted(run.path)} --step ${finding.first_step}`);
+  return [...new Set(said)];
+}
+
+export const quoted = (path) => (/^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`);
+
+export function command(text) {
+  return el("div", { class: "command" }, el("code", { text }), el("button", { class: "plain", text: words("copy"), "aria-label": `${words("copy")}: ${text}`, onclick: () => copy(text) }));
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // Without https only loopback addresses have a clipboard.
+    const area = document.body.appendChild(el("textarea", { value: text }));
+    area.value = text;
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  say(words("copied"));
+}
