@@ -24,6 +24,8 @@ _LEAST, _NOTABLE = float(np.log(1.5)), float(np.log(1.8))
 _LEAST_DEVIATION = 0.03
 _SUDDEN_SHARE = 0.6
 """Of the change, that lies between the rows next to it: what comes over many rows is learning."""
+_ON_ITS_SIDE = 0.85
+"""Of the sixteen rows on either side."""
 _ALIKE = 0.4
 """Of the change, that modules may differ by."""
 _EARLY_ROWS = 24
@@ -33,8 +35,8 @@ def find_gradient_shifts(norm: Curve, by_module: Mapping[str, Curve]) -> list[Fi
     """Rows at which the median of eight rows' gradient norms differs by half or more, and 6 deviations of such
     changes, from that of the window before (32 rows).
 
-    It changes from one row to the next and, where they were recorded, in all modules by about the same factor. Not
-    in the first rows.
+    A note; a warning where all modules show it. It changes from one row to the next and, where they were recorded,
+    in all modules by about the same factor. Not in the first rows.
     """
     curve = norm.positive
     logs = np.log(curve.values)
@@ -52,7 +54,9 @@ def find_gradient_shifts(norm: Curve, by_module: Mapping[str, Curve]) -> list[Fi
         near = strong[strong < strong[0] + 2 * _AFTER]
         at = int(near[np.argmax(size[near])])
         edge = _edge(logs, at, float(before[at]), float(change[at]))
-        if _is_sudden(logs, edge, float(change[at])) and _is_alike(curve, edge, float(change[at]), by_module):
+        if _is_sudden(logs, edge, float(before[at]), float(change[at])) and _is_alike(
+            curve, edge, float(change[at]), by_module
+        ):
             found.append(_finding(curve, edge, float(before[at]), float(change[at]), float(limit[at]), by_module))
         strong = strong[strong > at + window]
     return found
@@ -65,9 +69,13 @@ def _edge(logs: Numbers, at: int, before: float, change: float) -> int:
     return min(begin + int(np.argmin(np.cumsum(np.clip(beyond, -abs(change), abs(change))))) + 1, logs.size - 1)
 
 
-def _is_sudden(logs: Numbers, at: int, change: float) -> bool:
+def _is_sudden(logs: Numbers, at: int, before: float, change: float) -> bool:
+    """Whether the rows next to it differ, and those on either side stay on their side of the middle."""
     three_before, three_after = np.median(logs[max(0, at - 3) : at]), np.median(logs[at : at + 3])
-    return bool(np.sign(change) * (three_after - three_before) > _SUDDEN_SHARE * abs(change))
+    beyond = np.sign(change) * (logs - before - change / 2) > 0
+    earlier, later = beyond[max(0, at - 2 * _AFTER) : at], beyond[at : at + 2 * _AFTER]
+    apart = np.mean(~earlier) > _ON_ITS_SIDE and np.mean(later) > _ON_ITS_SIDE
+    return bool(apart and np.sign(change) * (three_after - three_before) > _SUDDEN_SHARE * abs(change))
 
 
 def _changes(by_module: Mapping[str, Curve], step: int) -> dict[str, float]:
@@ -91,12 +99,12 @@ def _finding(
     curve: Curve, at: int, before: float, change: float, limit: float, by_module: Mapping[str, Curve]
 ) -> Finding:
     step = int(curve.steps[at])
-    severity: Severity = "warning" if abs(change) > _NOTABLE else "note"
+    changes = _changes(by_module, step)
+    severity: Severity = "warning" if abs(change) > _NOTABLE and len(changes) > 1 else "note"
     evidence = [
         Evidence(measure="gradient norm over the steps from here on", expected=float(np.exp(before)),
                  observed=float(np.exp(before + change)), step=step)
     ]  # fmt: skip
-    changes = _changes(by_module, step)
     if len(changes) > 1:
         least = min(changes, key=lambda name: abs(changes[name]))
         evidence.append(

@@ -15,7 +15,7 @@ _LEAST = 0.08
 """Of a step, between one step's waiting and the next one's."""
 _TIMES = 3.0
 _NOTABLE = 0.3
-_LONG_RECORD = 128
+_PAST_WINDOWS = 4
 
 
 def find_jitter(of_ranks: dict[int, Parts]) -> list[Finding]:
@@ -44,7 +44,9 @@ def find_jitter(of_ranks: dict[int, Parts]) -> list[Finding]:
         first = max(0, one.noticed - _TOGETHER // 2)
         step, last = int(own.steps[first]), int(own.steps[one.last])
         seen = float(spread[one.peak])
-        notable = seen > _NOTABLE and one.rows >= 2 * _TOGETHER and own.steps.size >= _LONG_RECORD
+        notable = (
+            seen > _NOTABLE and one.rows >= 2 * _TOGETHER and one.first >= _PAST_WINDOWS * window_of(own.steps.size)
+        )
         severity: Severity = "warning" if notable and one.recovered is None else "note"
         found.append(
             Finding(

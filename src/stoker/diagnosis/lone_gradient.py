@@ -51,7 +51,7 @@ def find_lone_gradients(norm: Curve, loss: Numbers) -> list[Finding]:
                         Evidence(measure="loss of the same step", expected=float(np.exp(loss_past.expected[row])),
                                  observed=float(own[row]), step=step),
                     ),
-                    remedy=remedy("check_machine", ranks=[]),
+                    remedy=remedy("watch"),
                 )
             )  # fmt: skip
     return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stoker.diagnosis.causes import CATALOGUE, Cause, Incident, Sign
 from stoker.diagnosis.finding import UNKNOWN, Alternative, Evidence, Finding
 from stoker.diagnosis.incidents import LAYOUT_CHANGED
-from stoker.diagnosis.remedies import fitting
+from stoker.diagnosis.remedies import REMEDIES, fitting
 from stoker.diagnosis.run_rows import RunRows
 
 NAMED = 3.0
@@ -39,7 +39,7 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding]) -> Findin
         "alternatives": _alternatives(ranked[1:]),
         "evidence": _evidence(finding, signs),
     }
-    if best.remedy is not None:
+    if best.remedy is not None and (finding.ranks or "{ranks}" not in REMEDIES[best.remedy]):
         given = {"step": finding.first_step, "ranks": list(finding.ranks)}
         changes["remedy"] = fitting(best.remedy, given)
     return _at_fault(rows, incident, best, finding.model_copy(update=changes))

@@ -83,7 +83,7 @@ def remedy(action: str, **arguments: Any) -> Remedy:
 def in_words(chosen: Remedy) -> str:
     """The remedy as a sentence."""
     spelled = {
-        name: (", ".join(map(str, value)) or "all") if isinstance(value, list | tuple) else value
+        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
         for name, value in chosen.arguments.items()
     }
     return REMEDIES[chosen.action].format_map(spelled)

@@ -42,7 +42,11 @@ _LEAST = 0.1
 """Of a step."""
 _DEVIATIONS = 6.0
 _LEAST_DEVIATION = 0.01
-_NOTABLE, _LASTING, _LONG_RECORD = 0.25, 16, 128
+_NOTABLE, _LASTING = 0.25, 16
+_PAST_WINDOWS = 8
+"""That have to lie before a warning about all ranks, and …"""
+_PAST_OF_ONE = 2
+"""… about one, which the others are held against."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def find_longer_parts(of_ranks: dict[int, Parts]) -> list[Finding]:
 
     Of one rank: a slow rank. Of half the ranks or more, or of the only one: a drop of the throughput. That ranks
     wait for others counts only where no rank's own part takes longer at the same time: else they wait for that one.
-    Notes; a warning when it lasts 16 rows and is a quarter of a step, in a record of 128 rows or more.
+    Notes; a warning while it lasts, from 16 rows and a quarter of a step on, where enough rows lie before it.
     """
     longer = [one for rank, parts in of_ranks.items() for part in PARTS for one in _of_part(rank, part, parts)]
     own = [one for one in longer if one.part != "communication"]
@@ -173,7 +177,8 @@ def _finding(of_ranks: dict[int, Parts], group: Sequence[_Longer]) -> Finding:
     steps = of_ranks[worst.rank].steps
     first, last = min(one.first for one in group), max(one.last for one in group)
     rows = last - first + 1
-    notable = worst.excess > max(_NOTABLE, worst.limit) and rows >= _LASTING and steps.size >= _LONG_RECORD
+    known = first >= (_PAST_WINDOWS if everywhere else _PAST_OF_ONE) * window_of(steps.size)
+    notable = worst.excess > max(_NOTABLE, worst.limit) and rows >= _LASTING and known
     severity: Severity = "warning" if notable and worst.lasts else "note"
     step = int(steps[first])
     of = "" if len(of_ranks) == 1 else f" of rank {worst.rank}"

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stoker.diagnosis.diagnose import Diagnosis
-from stoker.diagnosis.finding import EVENT, Evidence, Finding
+from stoker.diagnosis.finding import EVENT, UNKNOWN, Evidence, Finding
 from stoker.diagnosis.remedies import in_words
 from stoker.plural import counted
 from stoker.wording import NOTHING, exact, figure, moment, words
 
 _GAPS_SHOWN = 12
+_NAMES_SHOWN = 4
 _INDENT = " " * 9
 _SURENESS = ((0.9, "strong evidence"), (0.7, "fair evidence"), (0.0, "weak evidence"))
 
@@ -51,17 +52,20 @@ class Told:
     where: str
     """Ranks, sources and samples; empty where none are known."""
     evidence: tuple[str, ...]
+    runner_up: str
+    """What else it may be, and what speaks for that; empty where there is nothing."""
     remedy: str
 
 
 def in_words_of(finding: Finding, diagnosis: Diagnosis) -> Told:
     """The finding as a terminal and the report tell it."""
-    cause = "" if finding.cause == "unknown" else f", cause: {words(finding.cause)}"
+    cause = "" if finding.cause == UNKNOWN else f", cause: {words(finding.cause)}"
     return Told(
         severity=finding.severity,
         what=f"{words(finding.kind)}, {_when(finding, diagnosis)}{cause} ({_how_sure(finding.confidence)})",
         where=_where(finding),
         evidence=tuple(map(_evidence, finding.evidence)),
+        runner_up=_runner_up(finding),
         remedy=in_words(finding.remedy),
     )
 
@@ -80,7 +84,19 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
         yield _INDENT + told.where
     for line in told.evidence:
         yield _INDENT + line
+    if told.runner_up:
+        yield _INDENT + told.runner_up
     yield f"{_INDENT}→ {told.remedy}"
+
+
+def _runner_up(finding: Finding) -> str:
+    """Only where there is more for it than against it."""
+    second = next((one for one in finding.alternatives if one.score > 0 and one.speaks_for), None)
+    if second is None:
+        return ""
+    how = "it may be" if finding.cause == UNKNOWN else "less likely"
+    against = f"; but {_evidence(second.speaks_against[0])}" if second.speaks_against else ""
+    return f"{how}: {words(second.cause)} ({_evidence(second.speaks_for[0])}{against})"
 
 
 def _when(finding: Finding, diagnosis: Diagnosis) -> str:
@@ -102,8 +118,13 @@ def _where(finding: Finding) -> str:
     if finding.sources:
         parts.append(f"{counted(len(finding.sources), 'sources').split()[1]} {', '.join(finding.sources)}")
     if finding.documents:
-        ranges = ", ".join(f"{exact(first)}–{exact(last)}" for first, last in finding.documents)
+        ranges = ", ".join(
+            exact(first) if first == last else f"{exact(first)}–{exact(last)}" for first, last in finding.documents
+        )
         parts.append(f"samples {ranges}")
+    if finding.names:
+        more = f" and {len(finding.names) - _NAMES_SHOWN} more" if len(finding.names) > _NAMES_SHOWN else ""
+        parts.append(f"documents {', '.join(finding.names[:_NAMES_SHOWN])}{more}")
     return "; ".join(parts)
 
 

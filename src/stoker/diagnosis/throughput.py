@@ -18,8 +18,9 @@ _LEAST_DEVIATION = 0.005
 _LEAST = float(np.log(1.08))
 _NOTABLE = float(np.log(1.15))
 _INFERRED = 0.9
-_LEAST_WINDOW = 16
-"""Rows: in a shorter record a machine that others use as well gives steps of any length."""
+_PAST_WINDOWS = 8
+"""That have to lie before a warning: a machine that others use as well gives steps of any length, and how far it
+wanders is known only then."""
 
 
 def find_throughput_drops(
@@ -29,7 +30,7 @@ def find_throughput_drops(
 
     `seconds` [rows] are of a step without evaluation and saving, `phases` [rows] of its parts, `tokens` [rows]
     of a step (NaN where not recorded: then all steps count alike), `ranks` [rows] that did it. From 8% on it is
-    a note, from 15% on, while it lasts and in a record of 128 rows or more, a warning. Rows with one number of
+    a note, from 15% on, while it lasts and with eight windows before it, a warning. Rows with one number of
     ranks are looked at by themselves; where the number changes, that is the cause, and a note.
     """
     kept = np.isfinite(seconds.values) & (seconds.values > 0)
@@ -105,7 +106,7 @@ def _finding(
                      observed=_median(phases[phase][after]), step=step)
         )  # fmt: skip
     notable = rise > _NOTABLE and end == steps.size and is_last
-    severity: Severity = "warning" if notable and window >= _LEAST_WINDOW else "note"
+    severity: Severity = "warning" if notable and at >= _PAST_WINDOWS * window else "note"
     return Finding(
         kind="throughput_drop",
         severity=severity,
