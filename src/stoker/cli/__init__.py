@@ -14,11 +14,14 @@ from stoker.cli.data import verbs as data_verbs
 from stoker.cli.diagnose import diagnose
 from stoker.cli.drill import drill
 from stoker.cli.job import prepare, run, train
+from stoker.cli.launch import verbs as launch_verbs
+from stoker.cli.monitor import monitor
 from stoker.cli.plan import verbs as plan_verbs
 from stoker.cli.recipe import verbs as recipe_verbs
 from stoker.cli.runs import evaluate, export, report
 from stoker.cli.simulate import simulate
 from stoker.cli.verify import verify
+from stoker.cli.watch import watch
 
 # Threads that wait for each other by spinning take the processor from the thread they wait for as soon as another
 # process is about: a step then took seven times as long. Read when torch is first imported, so said here.
@@ -32,8 +35,10 @@ _VERBS: dict[str, Callable[..., None]] = {
     "drill": drill,
     "train": train,
     "eval": evaluate,
+    "watch": watch,
     "report": report,
     "diagnose": diagnose,
+    "monitor": monitor,
     "export": export,
     "simulate": simulate,
 }
@@ -44,5 +49,6 @@ application.add_typer(plan_verbs, name="plan")
 application.add_typer(recipe_verbs, name="recipe")
 application.add_typer(data_verbs, name="data")
 application.add_typer(bench_verbs, name="bench")
+application.add_typer(launch_verbs, name="launch")
 
 __all__ = ["application", "main"]

@@ -15,6 +15,7 @@ from typing import Any
 from stoker.checkpoint import checkpoints_of, latest
 from stoker.data.prepare import prepare
 from stoker.errors import StokerError, Terminated
+from stoker.monitoring import Beside, require_installed
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, RecordWriter
@@ -34,6 +35,8 @@ _DURING_ATTEMPTS = ("node_joined", "node_lost", "shrunk", "grown", "network_slow
 """Events that end no attempt; all others of a supervisor do."""
 _STOPPED_SECONDS = 5.0
 """How long a supervisor may be stopped (SIGSTOP): nobody watches over the ranks meanwhile."""
+_LAST_LOOK_SECONDS = 15.0
+"""How long the monitor has, once the run is over, for its last look and what it still has to deliver."""
 _DEATHS = 3
 """How often the supervisor may die without a step between before the command gives up."""
 
@@ -52,6 +55,7 @@ def train_holding(
 
     `copies` is where this node keeps copies of the state; `lead` makes it the one of several nodes that leads.
     """
+    require_installed(loaded.recipe.exporters)
     corpus = prepare(loaded, progress)
     job = replace(open_run(loaded, run, corpus, progress), snapshots=copies)
     checkpoint = latest(checkpoints_of(run, loaded.recipe.checkpoint))
@@ -101,16 +105,20 @@ class _Command:
         self._progress = progress
         self._record = record
         self._lead = lead
+        self._monitor = Beside(RunDirectory(job.run), job.recipe, progress.say, self._monitor_died)
         self._deaths = 0
         self._forwarded = False
 
     def run(self, supervisors: Supervisors) -> None:
         """Return when the last step is done; raise what ended the run otherwise."""
-        while not self._until_it_ends(supervisors.current()):
-            died = supervisors.current()
-            supervisors.replace()
-            self._judge_death(died)
-            self._job = replace(self._job, attempt=self._job.attempt + 1)
+        try:
+            while not self._until_it_ends(supervisors.current()):
+                died = supervisors.current()
+                supervisors.replace()
+                self._judge_death(died)
+                self._job = replace(self._job, attempt=self._job.attempt + 1)
+        finally:
+            self._monitor.end(_LAST_LOOK_SECONDS)
 
     def _until_it_ends(self, supervisor: Standby) -> bool:
         """Whether the run is finished; False when the supervisor died, or was stopped and has been ended."""
@@ -120,6 +128,7 @@ class _Command:
         except (BrokenPipeError, ConnectionError):
             return False
         while True:
+            self._monitor.look_after()
             if self._stop.asked and not self._forwarded and supervisor.process.pid is not None:
                 self._forwarded = True
                 os.kill(supervisor.process.pid, passed_on(self._stop))
@@ -196,6 +205,9 @@ class _Command:
                 "same command goes on from the newest checkpoint."
             )
         self._progress.say(f"the supervisor {how}, and its ranks with it; starting another")
+
+    def _monitor_died(self, how: str) -> None:
+        self._record.append("event", self._event("monitor_died", time.time(), message=how))
 
     def _event(self, event: str, when: float, **detail: Any) -> dict[str, Any]:
         return {"step": None, "event": event, "attempt": self._job.attempt, "time": when, "detail": detail}

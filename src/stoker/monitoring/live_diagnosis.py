@@ -1,0 +1,110 @@
+"""The diagnosis of a run under way, again and again over its newest rows, and what is asked of the run for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stoker.diagnosis import Finding, RunRows, find_all
+from stoker.durable_files import write_json
+from stoker.monitoring.recent import RecentRecord
+from stoker.monitoring.rules import in_brief
+from stoker.run_directory import RunDirectory
+
+WINDOW_ROWS = 2048
+"""Newest rows of each rank that are looked at."""
+_NEAR_STEPS = 64
+"""The first step of one incident is told a little otherwise as more of it is seen."""
+_RANKED = {"note": 0, "warning": 1, "alarm": 2}
+
+
+def findings_now(run: RunDirectory, now: float | None) -> list[Finding]:
+    """What stands out in the newest rows of a run; `now` is None for one that is over."""
+    return find_all(RunRows.load(RecentRecord(run.record, WINDOW_ROWS), now=now))
+
+
+@dataclass
+class Told:
+    """Findings that have been told, so that each is told once, and again when it has become worse."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    def is_new(self, finding: Finding) -> bool:
+        """Whether it has not been told; it has been from now on."""
+        for position, known in enumerate(self.findings):
+            if _same_incident(known, finding):
+                self.findings[position] = finding
+                return _RANKED[finding.severity] > _RANKED[known.severity]
+        self.findings.append(finding)
+        return True
+
+    def remember(self, detail: Any) -> None:
+        """Learn from the record what an earlier monitor has told; what cannot be read is told again."""
+        try:
+            self.findings.append(Finding.model_validate(detail))
+        except ValueError:
+            return
+
+
+def _same_incident(one: Finding, other: Finding) -> bool:
+    if (one.kind, one.cause, one.ranks, one.sources) != (other.kind, other.cause, other.ranks, other.sources):
+        return False
+    first, last = (one.first_step or 0), (one.last_step or one.first_step or 0)
+    begin, end = (other.first_step or 0), (other.last_step or other.first_step or 0)
+    return begin <= last + _NEAR_STEPS and first <= end + _NEAR_STEPS
+
+
+class AskingBack:
+    """Asks the run to go back, at most once until it has."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._path = run.asked_back
+        asked = read_asked(self._path)
+        self._number = int(asked.get("number", 0))
+        self._waiting = False
+        """It has been asked and has not gone back yet."""
+
+    def asked_before(self) -> None:
+        """An earlier monitor asked, and the run has not gone back yet."""
+        self._waiting = True
+
+    def went_back(self) -> None:
+        """The run has gone back, for whatever reason: what stands out from now on is of its new course."""
+        self._waiting = False
+
+    def consider(self, findings: list[Finding]) -> Finding | None:
+        """The finding for which the run has been asked to go back; None when there is no need, or it was asked."""
+        if self._waiting:
+            return None
+        for finding in findings:
+            if calls_for_going_back(finding):
+                self._number += 1
+                before = finding.remedy.arguments.get("step")
+                write_json(
+                    self._path,
+                    {
+                        "before_step": before if isinstance(before, int) else finding.first_step,
+                        "why": in_brief(finding),
+                        "finding": finding.model_dump(mode="json"),
+                        "number": self._number,
+                    },
+                )
+                self._waiting = True
+                return finding
+        return None
+
+
+def calls_for_going_back(finding: Finding) -> bool:
+    """Whether it lasts, and going back is what helps."""
+    return finding.severity == "alarm" and finding.remedy.action == "roll_back" and finding.first_step is not None
+
+
+def read_asked(path: Path) -> dict[str, Any]:
+    """What was asked last; an empty mapping when nothing was, or it cannot be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("number"), int) else {}
