@@ -204,8 +204,7 @@ def test_a_run_that_is_to_be_requeued_saves_and_ends_with_75(
 def test_every_kind_of_fault_is_listed_for_people_and_machines() -> None:
     result = stoker("drill", "--list", "--json")
     kinds = json.loads(result.stdout)
-    assert {"kill", "freeze", "slow_rank", "memory", "disk", "corrupt_checkpoint", "bitflip_gradient", "sigterm"} <= set(
-        kinds
-    )
+    wanted = {"kill", "freeze", "slow_rank", "memory", "disk", "corrupt_checkpoint", "bitflip_gradient", "sigterm"}
+    assert wanted <= set(kinds)
     listed = stoker("drill", "--list").stdout
     assert all(f"\n{kind} " in listed for kind in kinds)

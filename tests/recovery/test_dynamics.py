@@ -186,7 +186,7 @@ def test_logits_of_attention_grow(corpus: Corpus, tmp_path: Path, qk_norm: str) 
 def test_a_router_comes_to_choose_one_expert(corpus: Corpus, tmp_path: Path, bias: float) -> None:
     moe = {"experts": 4, "experts_per_token": 1, "expert_ffn_hidden_size": 16, "bias_update_rate": bias}
     record = trained(recipe_for(corpus, model__moe=moe), corpus, tmp_path, "router_collapse@4:strength=5,steps=20")
-    loads = record.routing().group_by("step").agg(pl.col("largest_load").max()).sort("step")["largest_load"]
+    loads = record.rows("routing").group_by("step").agg(pl.col("largest_load").max()).sort("step")["largest_load"]
     assert loads[2] < 3
     assert loads[-1] > 3.9
 

@@ -28,7 +28,8 @@ def test_a_leader_that_was_stopped_for_long_is_replaced_and_follows_when_it_is_b
     undisturbed = Command(recipe, None, 1, run="runs/one-node")
     assert undisturbed.wait() == 0, undisturbed.said
     # Slow enough that there is something left to do when the first leader is back.
-    given = {"fault": "slow_rank@4:0:strength=9,steps=100+slow_rank@10:0:strength=9,steps=100", "frozen_seconds": 2.0}
+    slow = [f"slow_rank@{step}:0:strength=9,steps=100" for step in (4, 10)]
+    given = {"fault": "+".join(slow), "frozen_seconds": 2.0}
     first = Command(recipe, "a", 2, **given)
     second = None
     try:

@@ -153,7 +153,7 @@ def _list(json: bool) -> None:
         return
     rows = []
     for name, kind in KINDS.items():
-        words = [f"{word}={'|'.join(allowed) or 'NAME'}" for word, allowed in kind.words.items()]
+        words = [f"{word}={next(iter(allowed), 'NAME')}" for word, allowed in kind.words.items()]
         given = [f"{option}={value:g}" for option, value in kind.options.items()]
         wrapped = wrap(", ".join([*given, *words]), _OPTIONS_COLUMNS, break_long_words=False) or [""]
         drilled = "yes" if name in SURVIVED_BY_ITSELF else "needs --nodes" if name in BETWEEN_NODES else "no"
@@ -196,7 +196,7 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
     lost = [one for one in found if not one.survived]
     verdict = (
         f"{counted(len(found), 'drills')}: all ended in the same place"
-        if not lost and not any(one.examined for one in found)
+        if not lost and not any(one.goes_elsewhere for one in found)
         else f"{counted(len(found), 'drills')}: all went on to their end"
         if not lost
         else f"{len(lost)} of {counted(len(found), 'drills')} did NOT end in the same place"
@@ -208,7 +208,7 @@ def _show(found: Sequence[Rehearsal], json: bool) -> None:
 def _end(one: Rehearsal) -> str:
     if not one.finished:
         return one.said
-    return f"{one.weights}, as is to be expected" if one.examined else one.weights
+    return f"{one.weights}, as is to be expected" if one.goes_elsewhere else one.weights
 
 
 def _doctor(found: Sequence[Rehearsal]) -> str:
@@ -230,7 +230,10 @@ def _doctor(found: Sequence[Rehearsal]) -> str:
 def _outcome(one: Rehearsal) -> str:
     if not one.survived:
         return "NOT SURVIVED"
-    said = "survived" if one.weights == "bit-identical" else "survived, in another layout"
+    if one.goes_elsewhere:
+        said = "went on to its end"
+    else:
+        said = "survived" if one.weights == "bit-identical" else "survived, in another layout"
     if one.came == len(one.faults):
         return said
     return f"{said}; {one.came} of {counted(len(one.faults), 'faults')} came"

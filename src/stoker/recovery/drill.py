@@ -96,7 +96,7 @@ class Rehearsal:
     output: str
     """File with what the run and its ranks printed."""
     examined: tuple[Examined, ...] = ()
-    """Faults after which the run goes on to other weights, and what the doctor said of them."""
+    """Faults that break nothing, and what the doctor said of them."""
 
     @property
     def survived(self) -> bool:
@@ -104,8 +104,14 @@ class Rehearsal:
         to be expected."""
         same = self.weights == "bit-identical" or 0 < self.difference <= self.allowed_difference
         exact = same and not self.samples_lost and not self.samples_repeated
+        exact = exact or self.goes_elsewhere
         ending = sum(_ends_the_command(fault, self.nodes) for fault in self.faults)
-        return self.finished and (exact or bool(self.examined)) and self.commands <= 1 + ending
+        return self.finished and exact and self.commands <= 1 + ending
+
+    @property
+    def goes_elsewhere(self) -> bool:
+        """Whether a fault that breaks nothing was to take it to other weights."""
+        return any(not one.keeps_weights for one in self.examined)
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""

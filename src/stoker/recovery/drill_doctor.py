@@ -48,6 +48,8 @@ class Examined:
     """None where it was put into all."""
     samples: tuple[int, ...]
     """Numbers of the samples that were made bad."""
+    keeps_weights: bool
+    """Whether the run was to end in the same weights for all that."""
     said: Said | None
     """The finding that names the cause, or else the first that is more than a note; None when there is none."""
 
@@ -80,6 +82,7 @@ def examined(
             step=fault.step,
             rank=None if DYNAMICS[fault.kind].everywhere else fault.rank,
             samples=tuple(samples.get(str(fault), ())),
+            keeps_weights=DYNAMICS[fault.kind].keeps_weights,
             said=_about(fault.cause, findings),
         )
         for fault in own

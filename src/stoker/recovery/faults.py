@@ -70,7 +70,7 @@ KINDS: dict[str, Kind] = {
 BETWEEN_NODES = ("delay", "bandwidth", "partition")
 """Kinds that need a network between nodes."""
 SURVIVED_BY_ITSELF = (
-    *("kill", "error", "freeze", "hang", "spin", "memory", "disk", "corrupt_checkpoint", "nan"),
+    *("kill", "error", "freeze", "hang", "spin", "slow_rank", "memory", "disk", "corrupt_checkpoint", "nan"),
     *("network", "kill_supervisor"),
 )
 """Kinds after which a run on one node ends in the same place without a person: what is drilled by default."""
@@ -101,7 +101,7 @@ class Fault:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run goes on with it, and ends in other weights."""
+        """Whether it breaks nothing."""
         return KINDS[self.kind].goes_on
 
     @property

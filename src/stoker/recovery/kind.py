@@ -21,9 +21,11 @@ class Kind:
     everywhere: bool = False
     """Whether it happens on all ranks alike, as what a recipe, a framework or the data does wrong."""
     cause: str = ""
-    """What `stoker diagnose` calls it, where it breaks nothing: the run goes on, another one than it was to be."""
+    """What `stoker diagnose` calls it, where it breaks nothing and the run goes on."""
+    keeps_weights: bool = True
+    """Whether the run ends in the same weights for all that."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run goes on, and ends in other weights than it would have."""
+        """Whether it breaks nothing."""
         return bool(self.cause)

@@ -23,12 +23,13 @@ LENGTHS = ("shorter", "longer")
 DYNAMICS: dict[str, Kind] = {
     "bad_data": Kind(
         "a share `strength` of the sequences of `steps` steps is bad text, written into the run's own copy of the "
-        "corpus: `what` says which",
+        "corpus: `what` is garbled, html, language, repetition, tokenizer or, honest and hard to predict, hard",
         phase="data",
         options={"strength": 1.0, "steps": 2.0},
         words={"what": BAD_TEXT},
         everywhere=True,
         cause="garbled_text",
+        keeps_weights=False,
     ),
     "repeat_batch": Kind(
         "a share `strength` of the sequences of `steps` steps are those of the step before, again",
@@ -36,6 +37,7 @@ DYNAMICS: dict[str, Kind] = {
         options={"strength": 1.0, "steps": 8.0},
         everywhere=True,
         cause="repeated_batch",
+        keeps_weights=False,
     ),
     "oversample": Kind(
         "a share `strength` of the mixture goes to `source` (by default the smallest) for `steps` steps",
@@ -44,6 +46,7 @@ DYNAMICS: dict[str, Kind] = {
         words={"source": ()},
         everywhere=True,
         cause="oversampled_source",
+        keeps_weights=False,
     ),
     "mixture_shift": Kind(
         "the weights of all sources move towards those in the reverse order of size, by `strength` of the way, for "
@@ -52,6 +55,7 @@ DYNAMICS: dict[str, Kind] = {
         options={"strength": 1.0, "steps": 0.0},
         everywhere=True,
         cause="mixture_shift",
+        keeps_weights=False,
     ),
     "lost_rng": Kind(
         "the order of samples begins anew, for a share `strength` of each batch, as where the random state is lost",
@@ -59,14 +63,16 @@ DYNAMICS: dict[str, Kind] = {
         options={"strength": 1.0, "steps": 0.0},
         everywhere=True,
         cause="random_state_lost",
+        keeps_weights=False,
     ),
     "length_change": Kind(
-        "sequences are 2^`strength` times `what` for `steps` steps, as in another stage of a recipe",
+        "sequences are 2^`strength` times `what` (shorter, longer) for `steps` steps, as in another stage",
         phase="data",
         options={"strength": 1.0, "steps": 0.0},
         words={"what": LENGTHS},
         everywhere=True,
         cause="sequence_length_change",
+        keeps_weights=False,
     ),
     "lr_jump": Kind(
         "the learning rate is 10^`strength` times what the schedule says, for `steps` steps",
@@ -74,6 +80,7 @@ DYNAMICS: dict[str, Kind] = {
         options={"strength": 1.0, "steps": 20.0},
         everywhere=True,
         cause="learning_rate_jump",
+        keeps_weights=False,
     ),
     "accumulation_bug": Kind(
         "gradients are the number of a step's micro-batches, to the power of `strength`, times too large, for "
@@ -82,6 +89,7 @@ DYNAMICS: dict[str, Kind] = {
         options={"strength": 1.0, "steps": 0.0},
         everywhere=True,
         cause="accumulation_normalisation",
+        keeps_weights=False,
     ),
     "lost_optimizer_state": Kind(
         "the optimizer's state of a share `strength` of the parameters becomes zero, as where it is not loaded",
@@ -89,6 +97,7 @@ DYNAMICS: dict[str, Kind] = {
         options={"strength": 1.0},
         everywhere=True,
         cause="optimizer_state_lost",
+        keeps_weights=False,
     ),
     "overflow": Kind(
         "a gradient of the rank overflows, whatever the loss scale, in 12 times `strength` steps, so that it "
@@ -96,6 +105,7 @@ DYNAMICS: dict[str, Kind] = {
         phase="data",
         options={"strength": 1.0},
         cause="loss_scale_collapse",
+        keeps_weights=False,
     ),
     "logit_growth": Kind(
         "the gains of queries and keys grow by 3% times `strength` at each of `steps` steps",
@@ -103,6 +113,7 @@ DYNAMICS: dict[str, Kind] = {
         options={"strength": 1.0, "steps": 60.0},
         everywhere=True,
         cause="attention_logit_growth",
+        keeps_weights=False,
     ),
     "router_collapse": Kind(
         "a bias of every router towards one expert grows by 0.02 times `strength` at each of `steps` steps",
@@ -110,6 +121,7 @@ DYNAMICS: dict[str, Kind] = {
         options={"strength": 1.0, "steps": 60.0},
         everywhere=True,
         cause="router_collapse",
+        keeps_weights=False,
     ),
     "slow_rank": Kind(
         "the rank takes 1 + `strength` times as long to compute for `steps` steps",
