@@ -17,6 +17,7 @@ from stoker.cli.job import prepare, run, train
 from stoker.cli.launch import verbs as launch_verbs
 from stoker.cli.monitor import monitor
 from stoker.cli.plan import verbs as plan_verbs
+from stoker.cli.profile import profile
 from stoker.cli.recipe import verbs as recipe_verbs
 from stoker.cli.runs import evaluate, export, report
 from stoker.cli.simulate import simulate
@@ -38,6 +39,7 @@ _VERBS: dict[str, Callable[..., None]] = {
     "watch": watch,
     "report": report,
     "diagnose": diagnose,
+    "profile": profile,
     "monitor": monitor,
     "export": export,
     "simulate": simulate,

@@ -1,0 +1,276 @@
+"""What one rank does to be profiled: our own ranges around its steps, and torch's profiler for some of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+from stoker.durable_files import write_json
+from stoker.parallel import World
+from stoker.profiling.collectives import members_of_groups, recorded_collectives
+from stoker.profiling.trace import PHASE, STEP, WAIT
+from stoker.training.clock import PhaseClock
+from stoker.training.marks import Marks
+from stoker.training.trainer import Trainer
+
+_FLIGHTS_KEPT = "20000"
+_ROUND_TRIPS = 9
+_SETTLING_STEPS = 2
+"""The first steps of a process allocate, and say nothing about what a step costs."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Which steps are profiled, and which are run before and after."""
+
+    first: int
+    last: int
+    until: int
+    """The last step that is run: those after the profiled ones show what the profiler itself costs."""
+
+    @property
+    def count(self) -> int:
+        """How many are profiled."""
+        return self.last - self.first + 1
+
+
+class Recorded(Exception):
+    """What was to be profiled is on disk, and the run ends here."""
+
+
+def remember_collectives() -> None:
+    """Have torch keep enough collectives in mind; called before it is asked to make the first group."""
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", _FLIGHTS_KEPT)
+
+
+class AnnotatedClock(PhaseClock):
+    """A clock that also draws phases and waits as ranges: in the trace, and on CUDA by NVTX for Nsight Systems."""
+
+    def __init__(self, device: torch.device, marks: Marks, boundary: Callable[[], None]) -> None:
+        """`boundary` is called after each step, when all of it is done."""
+        super().__init__(device, marks)
+        self._nvtx = device.type == "cuda"
+        self._boundary = boundary
+
+    @contextmanager
+    def phase(self, name: str, wait: str | None = None) -> Iterator[None]:
+        """As the trainer's own, and drawn."""
+        with self.drawn(PHASE + name), self.drawn(WAIT + wait if wait else ""), super().phase(name, wait):
+            yield
+
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        """As the trainer's own, and drawn."""
+        with self.drawn(WAIT + name), super().waiting(name):
+            yield
+
+    def read_and_restart(self) -> Any:
+        """As the trainer's own; the step is over with it."""
+        times = super().read_and_restart()
+        self._boundary()
+        self.begin()
+        return times
+
+    @contextmanager
+    def drawn(self, name: str) -> Iterator[None]:
+        """Draw the block as a range called `name`, if that is a name."""
+        if not name:
+            yield
+            return
+        if self._nvtx:
+            torch.cuda.nvtx.range_push(name)  # type: ignore[no-untyped-call]
+        try:
+            with record_function(name):
+                yield
+        finally:
+            if self._nvtx:
+                torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
+
+
+@dataclass
+class Recording:
+    """Watches the steps of one rank, and profiles some of them."""
+
+    steps: Steps
+    folder: Path
+    """Where the rank leaves its trace and what is known of it."""
+    say: Callable[[dict[str, Any]], None] = lambda message: None
+    _profiler: profile | None = None
+    _step: Any = None
+    _began: float = 0.0
+    _since: int = 0
+    _seconds: dict[int, float] = field(default_factory=dict)
+    _clock: dict[str, float] = field(default_factory=dict)
+    _done: int = 0
+    _started: int = 0
+
+    def attach(self, trainer: Trainer) -> None:
+        """Take part in what `trainer` is about to do."""
+        self._trainer, self._world = trainer, trainer.step.model.world
+        self._done = self._started = trainer.position.step
+        clock = AnnotatedClock(self._world.device, trainer.clock.marks, self._step_over)
+        trainer.clock = trainer.step.clock = clock
+        self._prepare(self._done + 1)
+
+    def _step_over(self) -> None:
+        self._seconds[self._done + 1] = time.perf_counter() - self._began
+        self._done += 1
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
+        if self._profiler is not None:
+            self._profiler.step()
+        self.say({"kind": "step", "step": self._done})
+        if self._done == self.steps.last:
+            self._finish()
+        if self._done == self.steps.until:
+            self._write_facts()
+            self._world.barrier()  # everything is there when the first rank leaves
+            raise Recorded
+        self._prepare(self._done + 1)
+
+    def _prepare(self, following: int) -> None:
+        # The profiler itself warms up in the step before, where there is one.
+        if following == max(self.steps.first - 1, self._started + 1):
+            self._begin(self.steps.first - following)
+        if self.steps.first <= following <= self.steps.last:
+            self._since = self._since or time.time_ns()
+            self._step = record_function(f"{STEP}{following}")
+            self._step.__enter__()
+        self._began = time.perf_counter()
+
+    def _begin(self, warm_up: int) -> None:
+        cuda = self._world.device.type == "cuda"
+        self._clock = clock_offset(self._world)
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+        self._profiler = profile(
+            activities=activities,
+            schedule=schedule(wait=0, warmup=warm_up, active=self.steps.count, repeat=1),
+            record_shapes=True,
+            profile_memory=True,
+        )
+        self._profiler.start()
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+            torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+        self._world.barrier()
+
+    def _finish(self) -> None:
+        assert self._profiler is not None
+        if self._world.device.type == "cuda":
+            torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+        self._collectives = recorded_collectives() if self._world.layout.world_size > 1 else "{}"
+        self._groups = members_of_groups()
+        self._memory = memory_facts(self._trainer, self._world)
+        self._profiler.stop()
+        self._profiler.export_chrome_trace(str(trace_file(self.folder, self._world.rank)))
+        self._profiler = None
+        self._world.barrier()
+
+    def _write_facts(self) -> None:
+        settled = {n: s for n, s in self._seconds.items() if n > self._started + _SETTLING_STEPS}
+        # The steps next to the profiled ones have part of starting and ending the profiler in them.
+        plain = [s for n, s in settled.items() if not self.steps.first - 1 <= n <= self.steps.last + 1]
+        profiled = [s for n, s in self._seconds.items() if self.steps.first <= n <= self.steps.last]
+        facts = {
+            "rank": self._world.rank,
+            "since": self._since,
+            "clock": self._clock,
+            "collectives": self._collectives,
+            "groups": self._groups,
+            "memory": self._memory,
+            "plain_seconds": statistics.median(plain) if plain else None,
+            "plain_steps": len(plain),
+            "profiled_seconds": statistics.median(profiled),
+        }
+        write_json(facts_file(self.folder, self._world.rank), facts)
+
+
+def trace_file(folder: Path, rank: int) -> Path:
+    """Where rank `rank` leaves its trace."""
+    return folder / f"rank-{rank:05d}.trace.json"
+
+
+def facts_file(folder: Path, rank: int) -> Path:
+    """Where rank `rank` leaves what is known of its trace."""
+    return folder / f"rank-{rank:05d}.json"
+
+
+def read_facts(folder: Path, rank: int) -> dict[str, Any]:
+    """What rank `rank` left. Raises `OSError` where it left nothing."""
+    facts: dict[str, Any] = json.loads(facts_file(folder, rank).read_bytes())
+    return facts
+
+
+def clock_offset(world: World) -> dict[str, float]:
+    """How far this rank's clock is ahead of rank 0's, in nanoseconds, and how well that is known. Collective.
+
+    Of several round trips with rank 0 the shortest counts: the other clock was read in the middle of it, give or
+    take half of it.
+    """
+    ahead = uncertain = 0.0
+    world.barrier()
+    for other in range(1, world.layout.world_size):
+        trips = []
+        if world.rank == 0:
+            for _ in range(_ROUND_TRIPS):
+                sent = time.time_ns()
+                dist.send(_as_tensor(sent, world), other)
+                theirs = _received(other, world)
+                back = time.time_ns()
+                trips.append((back - sent, theirs - (sent + back) // 2))
+            length, offset = min(trips)
+            dist.send(_as_tensor(offset, world), other)
+            dist.send(_as_tensor(length // 2, world), other)
+        elif world.rank == other:
+            for _ in range(_ROUND_TRIPS):
+                _received(0, world)
+                dist.send(_as_tensor(time.time_ns(), world), 0)
+            ahead, uncertain = float(_received(0, world)), float(_received(0, world))
+    world.barrier()
+    return {"ahead": ahead, "uncertain": uncertain}
+
+
+def _as_tensor(number: int, world: World) -> torch.Tensor:
+    return torch.tensor([number], dtype=torch.int64, device=world.device)
+
+
+def _received(source: int, world: World) -> int:
+    tensor = torch.zeros(1, dtype=torch.int64, device=world.device)
+    dist.recv(tensor, source)
+    return int(tensor)
+
+
+def memory_facts(trainer: Trainer, world: World) -> dict[str, int]:
+    """Bytes that this rank's state takes, and on CUDA what the allocator says."""
+    held = [one.parameter for one in trainer.step.model.held if one.is_parameter]
+    state = [value for one in trainer.step.optimizer.state.values() for value in one.values()]
+    facts = {
+        "parameters": sum(_local_bytes(one) for one in held),
+        "optimizer": sum(_local_bytes(value) for value in state if isinstance(value, torch.Tensor)),
+    }
+    if world.device.type == "cuda":
+        told = torch.cuda.memory_stats(world.device)
+        facts |= {
+            "peak_allocated": told["allocated_bytes.all.peak"],
+            "peak_reserved": told["reserved_bytes.all.peak"],
+            "peak_split": told.get("inactive_split_bytes.all.peak", 0),
+            "retries": told.get("num_alloc_retries", 0),
+        }
+    return facts
+
+
+def _local_bytes(tensor: torch.Tensor) -> int:
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return int(local.numel() * local.element_size())
