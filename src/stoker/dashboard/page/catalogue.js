@@ -6,9 +6,10 @@ const has = (run, column, kind = "step") => (run.columns[kind] || []).includes(c
 const named = (run, field) => (run.columns.step || []).filter((column) => column.startsWith(field + ".")).map((column) => column.slice(field.length + 1));
 const single = (name, label) => [{ name, label: nameOf(label), colour: 0 }];
 const step = (column) => (run) => (has(run, column) ? single(`step:0:${column}`, column) : []);
-const byName = (field, say = (name) => name) => (run) => named(run, field).map((name, i) => ({ name: `step:0:${field}.${name}`, label: say(name), colour: i }));
+const byName = (field, say = (name) => name) => (run) => inOrder(named(run, field)).map((name, i) => ({ name: `step:0:${field}.${name}`, label: say(name), colour: i }));
+const inOrder = (names) => [...names].sort((a, b) => a.localeCompare(b, "en", { numeric: true })); // a source has one colour everywhere
 const byModule = (column, kind = "module", wanted = null) => (run) => (has(run, column, kind)
-  ? (run.keys[kind] || []).filter((key) => !wanted || wanted(key)).map((key, i) => ({ name: `${kind}:0:${column}:${key}`, label: key, colour: i })) : []);
+  ? inOrder(run.keys[kind] || []).filter((key) => !wanted || wanted(key)).map((key, i) => ({ name: `${kind}:0:${column}:${key}`, label: key, colour: i })) : []);
 const byRank = (column, kind = "step") => (run) => (kind === "machine" ? run.machine : has(run, column) ? run.rank_numbers : []).slice(0, 64)
   .map((rank, i) => ({ name: `${kind}:${rank}:${column}`, label: words("rank", rank), colour: i }));
 const derived = (column) => (run) => (has(run, "time") ? single(`derived:0:${column}`, column) : []);

@@ -100,6 +100,9 @@ export class Chart {
   }
 
   empty(text) {
+    this.element.classList.add("empty");
+    this.element.hidden = Boolean(this.spec.optional);
+    this.shape = null;
     this.u?.destroy();
     this.u = null;
     replace(this.plot, el("p", { class: "nothing", text }));
@@ -153,10 +156,12 @@ export class Chart {
   }
 
   rebuild() {
-    if (!this.lines.length || !this.lines.some((line) => line.raw.length)) {
+    if (!this.lines.length || !this.lines.some((line) => line.raw.some(valued))) {
       this.empty(this.spec.empty ? this.spec.empty() : words("noAxis"));
       return;
     }
+    this.element.classList.remove("empty");
+    this.element.hidden = false;
     const table = this.table(), data = this.spec.stack ? this.stacked(table) : table;
     const key = JSON.stringify([this.lines.map((line) => [line.label, line.colour, line.raw.length === 1]), [...this.hidden], view.log, view.logX, view.smoothing > 0, document.documentElement.dataset.theme, view.unit]);
     this.quiet = true;
