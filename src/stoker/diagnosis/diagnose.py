@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from stoker.diagnosis.overfitting import find_overfitting
 from stoker.diagnosis.plateau import find_plateau
 from stoker.diagnosis.recent_past import Curve, as_numbers, as_steps, window_of
 from stoker.diagnosis.repeated_data import find_other_order, find_repeated_data, judged, overlap
+from stoker.diagnosis.replayed import Replay
 from stoker.diagnosis.router_collapse import find_router_collapse
 from stoker.diagnosis.run_rows import MEMORY, NOW, RunRows, curve_of
 from stoker.diagnosis.sequence_length import find_sequence_length_changes
@@ -88,16 +89,17 @@ class Diagnosis:
         }
 
 
-def diagnose(run: RunDirectory, since: int | None = None) -> Diagnosis:
+def diagnose(run: RunDirectory, since: int | None = None, replays: Mapping[int, Replay] | None = None) -> Diagnosis:
     """What stands out in the run's record; with `since` only what was still seen at that step or later.
 
-    Raises `BadInput` when the folder is not a run.
+    `replays` holds what computing steps once more has said. Raises `BadInput` when the folder is not a run.
     """
     run.require_run()
     record = Record(run.record)
     under_way = run.is_held
     recipe = _recipe(run)
     rows = RunRows.load(record, time.time() if under_way else None, recipe, Text.of(run, recipe))
+    rows = replace(rows, replays=replays or {})
     findings = [one for one in find_all(rows) if since is None or one.last_step is None or one.last_step >= since]
     steps = rows.steps
     return Diagnosis(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -13,6 +13,7 @@ import polars as pl
 
 from stoker.diagnosis.course import RANKS_CHANGED, course_of
 from stoker.diagnosis.recent_past import Curve, Numbers, as_numbers, as_steps
+from stoker.diagnosis.replayed import Replay
 from stoker.diagnosis.step_parts import ASIDE, Parts, parts_of
 from stoker.diagnosis.text_at import Text
 from stoker.recipe import Recipe
@@ -60,6 +61,8 @@ class RunRows:
     """As it was trained; None where it cannot be read."""
     text: Text | None = None
     """Reads what steps were trained on; None where the corpus is not at hand."""
+    replays: Mapping[int, Replay] = field(default_factory=dict)
+    """What computing suspected steps once more has said, by step."""
     now: float | None = None
     """Unix time, for a run that is under way."""
 

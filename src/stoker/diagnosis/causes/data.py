@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stoker.diagnosis.causes.cause import Cause, Sign
 from stoker.diagnosis.causes.incident import Incident
-from stoker.diagnosis.causes.signs import against_text, of_members, of_text, said
+from stoker.diagnosis.causes.signs import against_text, of_members, of_replay, of_text, said
 from stoker.diagnosis.finding import Kind
 
 _OF_TEXT: tuple[Kind, ...] = (
@@ -23,11 +23,13 @@ def _garbled(incident: Incident) -> Iterator[Sign]:
     yield from of_text(incident, "script", share=0.25)
     yield from against_text(incident, "markup")
     yield from against_text(incident, "respelling")
+    yield from of_replay(incident, batch=True)
 
 
 def _html(incident: Incident) -> Iterator[Sign]:
     yield from of_text(incident, "markup")
     yield from against_text(incident, "respelling")
+    yield from of_replay(incident, batch=True)
 
 
 def _language(incident: Incident) -> Iterator[Sign]:
@@ -36,17 +38,20 @@ def _language(incident: Incident) -> Iterator[Sign]:
     yield from against_text(incident, "markup")
     yield from against_text(incident, "respelling")
     yield from against_text(incident, "repetition", share=0.5)
+    yield from of_replay(incident, batch=True)
 
 
 def _repeated_text(incident: Incident) -> Iterator[Sign]:
     yield from of_text(incident, "repetition", "sameness")
     yield from against_text(incident, "markup", share=0.5)
     yield from against_text(incident, "respelling", share=0.5)
+    yield from of_replay(incident, batch=True)
 
 
 def _tokenizer(incident: Incident) -> Iterator[Sign]:
     yield from of_text(incident, "respelling")
     yield from of_text(incident, "damage", "jumble", "surprise", share=0.25)
+    yield from of_replay(incident, batch=True)
 
 
 def _oversampled(incident: Incident) -> Iterator[Sign]:
@@ -78,6 +83,7 @@ def _hard(incident: Incident) -> Iterator[Sign]:
             yield from against_text(incident, contrast.feature, share=0.5)
     if incident.text and all(one.score <= 2 for one in incident.text.values()):
         yield said("text of its documents", "as in other steps", moved, 1.0)
+    yield from of_replay(incident, batch=True)
 
 
 DATA = (

@@ -8,7 +8,7 @@ import numpy as np
 
 from stoker.diagnosis.causes.cause import Cause, Sign, from_confidence, likelihood
 from stoker.diagnosis.causes.incident import Incident
-from stoker.diagnosis.causes.signs import of_members, recorded, said
+from stoker.diagnosis.causes.signs import of_members, of_replay, recorded, said
 from stoker.diagnosis.finding import Finding, Kind, Part
 from stoker.diagnosis.recent_past import as_numbers, deviation
 
@@ -22,6 +22,7 @@ def _wrong_numbers(incident: Incident) -> Iterator[Sign]:
     for member in incident.of_kind("silent_corruption"):
         yield recorded("bits of ranks that should agree", "different", member.first_step, "the same")
         return
+    yield from of_replay(incident, batch=False)
     grown = next(iter(incident.of_kind("gradient_growth")), None)
     step = grown.first_step if grown is not None and grown.first_step is not None else incident.first
     norm = incident.departure(incident.rows.curve("gradient_norm"), step)

@@ -15,7 +15,8 @@ _GROUPS = {"data": "The data", "machine": "The machine", "recipe": "The recipe a
 _HEAD = """# What `stoker diagnose` can name
 
 Made from the catalogue in `src/stoker/diagnosis/causes/`:
-`python -m stoker.diagnosis.causes docs/diagnosis.md > page && mv page docs/diagnosis.md`. How it is used is in [diagnose.md](diagnose.md).
+`python -m stoker.diagnosis.causes docs/diagnosis.md > page && mv page docs/diagnosis.md`.
+How it is used is in [diagnose.md](diagnose.md).
 
 ## How a cause is named
 
@@ -33,7 +34,8 @@ Made from the catalogue in `src/stoker/diagnosis/causes/`:
 
 Text is looked at where the run's corpus is at hand: the documents of the incident's first steps with the worst
 loss (where these were recorded, else all) are held against a sample of documents of the same source in other
-steps."""
+steps.
+"""
 
 _ADDING = """## How a cause is added
 
@@ -44,7 +46,8 @@ _ADDING = """## How a cause is added
    `machine.py` or `recipe.py`. `incident.departure(curve)` compares the onset with its past, `of_members` takes
    a detector's evidence, `of_text` a feature of the documents. Yield what speaks against it too.
 3. If what it takes to mend it is new, add a sentence to `remedies.py`.
-4. Draw runs with it in `tests/diagnosis/planted_causes.py`, and make this page anew; tests hold both."""
+4. Draw runs with it in `tests/diagnosis/planted_causes.py`, and make this page anew; tests hold both.
+"""
 
 
 def page(before: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from stoker.diagnosis.causes.cause import RECORDED, Sign, from_confidence
@@ -9,6 +10,7 @@ from stoker.diagnosis.causes.incident import Incident
 from stoker.diagnosis.finding import Evidence, Finding, Kind
 
 _LATER = 3.0
+_REPLAYED = 4.0
 
 
 def of_members(incident: Incident, *kinds: Kind, cause: str | None = None) -> Iterator[Sign]:
@@ -50,6 +52,32 @@ def against_text(incident: Incident, *features: str, share: float = 1.0) -> Iter
     for sign in of_text(incident, *features, share=share):
         if sign.score > 0:
             yield Sign(sign.evidence, -sign.score)
+
+
+def of_replay(incident: Incident, *, batch: bool) -> Iterator[Sign]:
+    """What computing the batch once more says: for causes that lie in the batch, or (not `batch`) for those that do
+    not.
+
+    On another state the loss of a bad batch is as high; where it is not, the state or the machine was wrong.
+    """
+    step = incident.finding.first_step
+    replay = incident.rows.replays.get(step) if step is not None else None
+    seen = incident.departure(incident.rows.curve("loss"), step)
+    excess = None if replay is None else replay.excess()
+    if replay is None or seen is None or excess is None or seen.factor <= 1:
+        return
+    share = excess / math.log(seen.factor)
+    score = _REPLAYED if share > 0.6 else -_REPLAYED if share < 0.3 else 0.0
+    evidence = Evidence(
+        measure=f"loss of its batch over a usual one's, on the weights of step {replay.trials[0].state}",
+        expected=seen.factor if batch else 1.0,
+        observed=math.exp(excess),
+        step=step,
+    )
+    yield Sign(evidence, score if batch else -score)
+    if replay.repeats is False and not batch:
+        measure = "loss, computed twice from the same weights and batch"
+        yield Sign(Evidence(measure=measure, expected="the same", observed="different", step=step), _REPLAYED)
 
 
 def recorded(
