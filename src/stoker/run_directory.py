@@ -62,6 +62,11 @@ class RunDirectory:
         return self.path / "interventions.json"
 
     @property
+    def asked_back(self) -> Path:
+        """What someone who watches the run asks it to go back for."""
+        return self.path / "asked_back.json"
+
+    @property
     def suspicion(self) -> Path:
         """What is being done again to find out which rank was wrong."""
         return self.path / "suspicion.json"

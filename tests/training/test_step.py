@@ -162,7 +162,7 @@ def test_gradient_is_that_of_the_global_token_mean_for_every_split_and_order() -
         tokens = sum(int((part.targets >= 0).sum()) for part in parts)
         sums = train._accumulate_gradients(1, parts, tokens)
         found = {name: p.grad.clone() for name, p in train.model.part.named_parameters()}
-        return found, float(sums[:2].sum() / sums[2:].sum())
+        return found, float(sums[:2].sum() / sums[2:4].sum())
 
     whole = _global_batch(1)
     model = _build(_recipe(), _alone(), torch.float64).model.part

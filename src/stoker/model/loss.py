@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,9 @@ class Vocabulary:
 
     first = 0
     """Token of the first row."""
+    seen: Callable[[Tensor], None] | None = None
+    """Who is shown the logits [tokens, V] of each chunk, of the rows at hand and before any cap; nobody may change
+    them."""
 
     def rows(self, weight: Tensor) -> int:
         """Rows of the largest part of the projection, of which `weight` is one."""
@@ -156,6 +160,8 @@ class _Losses:
         """Losses of one chunk, whose `logits` [tokens, V] are overwritten; returns their gradient."""
         softcap, z_loss, loss_scale, _, vocabulary = self._settings
         logits = logits.to(self._accumulate)
+        if vocabulary.seen is not None:
+            vocabulary.seen(logits)
         slope = None
         if softcap is not None:
             logits.div_(softcap).tanh_()

@@ -94,6 +94,7 @@ def apply(model: Decoder, world: World, settings: Settings = _DEFAULT) -> Parall
         split=split,
         pipeline=_pipeline(stages, model, world),
         order=order,
+        compiled=settings.compile_blocks,
         summed=_summed(parameters, world, settings, order, model.config.moe is not None),
         partial=PartialGradients(
             [(one.parameter, group) for one in parameters for group in one.placement.partial], twins

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stoker.layout.shares import chunk
+from stoker.parallel.waiting import waiting
 
 Group = dist.ProcessGroup | None
 _ops = torch.ops._c10d_functional
@@ -65,7 +66,10 @@ def all_reduce(x: Tensor, group: Group, op: str = "sum") -> Tensor:
 
 
 def _wait(x: Tensor) -> Tensor:
-    return _ops.wait_tensor(x)  # type: ignore[no-any-return]
+    if torch.compiler.is_compiling():
+        return _ops.wait_tensor(x)  # type: ignore[no-any-return]
+    with waiting("layers"):
+        return _ops.wait_tensor(x)  # type: ignore[no-any-return]
 
 
 def _gather(x: Tensor, dim: int, length: int, group: dist.ProcessGroup) -> Tensor:

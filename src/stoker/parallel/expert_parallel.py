@@ -21,6 +21,7 @@ from stoker.model.router import WholeSequences
 from stoker.parallel.collectives import all_reduce, exchange
 from stoker.parallel.context_parallel import SequenceSplit
 from stoker.parallel.placement import Held
+from stoker.parallel.waiting import waiting
 from stoker.parallel.world import World
 
 
@@ -48,7 +49,8 @@ class ToTheirExperts:
         ranks = self.group.size()
         sent = counts_E.view(ranks, -1)
         received = torch.empty_like(sent)
-        dist.all_to_all_single(received, sent.contiguous(), group=self.group)
+        with waiting("layers"):
+            dist.all_to_all_single(received, sent.contiguous(), group=self.group)
         # The one place where the host waits for the router: torch wants the sizes of an exchange as numbers.
         sizes_out, sizes_in = torch.stack([sent.sum(dim=1), received.sum(dim=1)]).tolist()
         rows = exchange(rows_ND, sizes_out, sizes_in, self.group)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from stoker.parallel.placement import local
+from stoker.parallel.waiting import waiting
 from stoker.parallel.world import World
 
 Node = tuple[int, int]
@@ -67,16 +68,17 @@ class FixedOrder:
         else:
             received = mine.new_empty(sum(map(len, covers)), piece)
             sizes = [len(cover) for cover in covers]
-            dist.all_to_all_single(
-                received, mine.reshape(-1, piece).contiguous(), sizes, [len(own)] * self._ranks, group=self._all
-            )
+            given = mine.reshape(-1, piece).contiguous()
+            with waiting("gradients"):
+                dist.all_to_all_single(received, given, sizes, [len(own)] * self._ranks, group=self._all)
             nodes = [node for cover in covers for node in sorted(cover)]
             found = dict(zip(nodes, received, strict=True))
         total = _value(found, self._ranks * self._count)
         total = total.add(0.0)  # a zero is +0 here, as it is where zeros have been added to it
         if self._copies is not None:
             whole = total.new_empty(piece * self._replicate)
-            dist.all_gather_into_tensor(whole, total, group=self._copies)
+            with waiting("gradients"):
+                dist.all_gather_into_tensor(whole, total, group=self._copies)
             total = whole
         return total[:part]
 

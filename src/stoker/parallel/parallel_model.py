@@ -15,6 +15,7 @@ from stoker.model import Decoder, TokenLosses
 from stoker.model.multi_token import Future, shifted
 from stoker.model.position import Places
 from stoker.model.router import RouterStatistics
+from stoker.parallel.collectives import all_reduce
 from stoker.parallel.context_parallel import SequenceSplit
 from stoker.parallel.expert_parallel import SequencesOverRanks
 from stoker.parallel.fixed_order import FixedOrder, FixedOrderGradients
@@ -24,11 +25,15 @@ from stoker.parallel.pipeline import Pipeline
 from stoker.parallel.placement import Held
 from stoker.parallel.replicate import PartialGradients, SummedGradients
 from stoker.parallel.shard import Sharding
+from stoker.parallel.waiting import waiting
 from stoker.parallel.world import World
 from stoker.recipe import Model
 
 Context = Callable[[], AbstractContextManager[object]]
-Phase = Callable[[str], AbstractContextManager[object]]
+Phase = Callable[..., AbstractContextManager[object]]
+"""Given the name of a phase and, where this rank does nothing but wait in it, what it waits for."""
+Look = Callable[[int, Tensor], None]
+"""Given the number of a micro-batch and the losses of its tokens, fp32 or fp64 [B, tokens of this rank]."""
 
 
 class Inputs(NamedTuple):
@@ -86,12 +91,25 @@ class ParallelModel:
     summed: SummedGradients | FixedOrderGradients
     partial: PartialGradients
     order: FixedOrder | None = None
+    compiled: bool = False
+    """Whether blocks are."""
 
     @property
     def counts(self) -> bool:
         """Whether this rank is the one that counts what there is in its part of the batch."""
         at = self.world.coordinate
         return at.tp == at.cp == at.pp == 0
+
+    @property
+    def waits_are_known(self) -> bool:
+        """Whether all waits for other ranks in the middle of passes are told of (see `waiting`).
+
+        Not those of FSDP on CUDA, nor its sums over `dp_replicate`, nor those inside of compiled blocks.
+        """
+        layout = self.world.layout
+        sharded = any(stage.sharding is not None for stage in self.stages.values())
+        unseen = sharded and (layout.dp_replicate > 1 or self.world.device.type == "cuda")
+        return not unseen and not (self.compiled and layout.tp * layout.cp > 1)
 
     @property
     def part(self) -> Decoder:
@@ -111,31 +129,43 @@ class ParallelModel:
         seed: int,
         loss_scale: float,
         autocast: Context = nullcontext,
-        phase: Phase = lambda name: nullcontext(),
+        phase: Phase = lambda *names: nullcontext(),
         between: Callable[[Tensor], None] | None = None,
+        look: Look | None = None,
     ) -> list[Tensor]:
         """Gradients of the sum of the micro-batches' losses times `loss_scale`, complete on every rank.
 
         Returns for each micro-batch float64 [B]: the sum of each sample's cross-entropy over the tokens this
         rank answers for. Summed over all ranks they are those of all tokens. `phase` is entered around what
         is named `forward`, `backward` and `communication`. `between` is called after each micro-batch but the
-        last, with what is returned of it, where micro-batches come one after another: not in a pipeline.
+        last, with what is returned of it, where micro-batches come one after another: not in a pipeline. `look` is
+        given each token's loss on the ranks that answer for it, before that.
         """
         local = [self._local(batch) for batch in batches]
         run = partial(self._run, step=step, seed=seed, loss_scale=loss_scale, autocast=autocast)
         if self.pipeline is not None:
             losses = self.pipeline.forward_backward(local, run, self._before_backward, self._after_last, phase)
+            self._show(look, losses)
         else:
             losses = []
             for batch, one in zip(batches, self._one_by_one(local, run, phase), strict=True):
                 losses.append(one)
+                self._show(look, [one], len(losses) - 1)
                 if between is not None and len(losses) < len(batches):
                     between(self._own_sums(batch, one))
-        with phase("communication"):
+        with phase("communication", "gradients"):
             self.summed.finish()
             self.partial.finish()
         self._complete_gradients()
         return [self._own_sums(batch, one) for batch, one in zip(batches, losses, strict=True)]
+
+    def own_places(self, length: int) -> Tensor | None:
+        """int64: the places of sequences of `length` whose tokens are this rank's; None: all of them."""
+        return None if self.split is None else self.split.places(length, self.world.device).own
+
+    def sum_over_parts(self, x: Tensor) -> Tensor:
+        """`x` summed over the ranks that have other tokens of the same sequences. Collective over them."""
+        return x if self.split is None else all_reduce(x, self.split.group)
 
     @torch.no_grad()
     def evaluate(self, batch: Inputs) -> Tensor:
@@ -173,7 +203,9 @@ class ParallelModel:
             none = RouterStatistics.none(self.config.moe.experts, self.world.device)
             taken = own[name].take_statistics() if name in own else none
             counted = none if alike else taken
-            flat = self.world.sum(torch.cat([value.reshape(-1).to(torch.float64) for value in counted]))
+            flat = torch.cat([value.reshape(-1).to(torch.float64) for value in counted])
+            with waiting("routing"):
+                self.world.sum(flat)
             parts = torch.split(flat, [value.numel() for value in counted])
             found[name] = RouterStatistics(
                 *(part.view_as(value).to(value.dtype) for part, value in zip(parts, counted, strict=True))
@@ -298,6 +330,12 @@ class ParallelModel:
             future=None if future is None else Future(cut(future.tokens, 2), cut(future.targets, 2)),
             length=length,
         )
+
+    def _show(self, look: Look | None, losses: Sequence[TokenLosses | None], first: int = 0) -> None:
+        if look is not None and self.world.coordinate.tp == 0:
+            for number, found in enumerate(losses, first):
+                if found is not None:
+                    look(number, found.token_losses)
 
     def _own_sums(self, batch: Inputs, losses: TokenLosses | None) -> Tensor:
         sums = torch.zeros(len(batch.tokens), dtype=torch.float64, device=batch.tokens.device)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -56,6 +56,21 @@ _ALWAYS_KEPT = frozenset({"_c10d_functional::all_reduce"})
 """Squares of norms and counts of tokens: a number or two a token."""
 _HOLLOW = frozenset({"aten::mm", "aten::clone", "aten::constant_pad_nd"})
 """What a sum over ranks is made from, and what it is not computed for again when the sum is there."""
+
+
+_unseen = 0
+"""Greater than 0 while what is computed belongs to no block."""
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Around what is computed in the middle of a block and is not to be computed, or handed out, a second time."""
+    global _unseen
+    _unseen += 1
+    try:
+        yield
+    finally:
+        _unseen -= 1
 
 
 def recompute(part: Decoder, choices: Mapping[int, Recomputed]) -> None:
@@ -175,7 +190,7 @@ class _Keeping(_Watching):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if self._region.keeps(func.name()):
+        if not _unseen and self._region.keeps(func.name()):
             # Detached: the result itself gets a graph, which keeps what was kept.
             self._kept.append(tree_map_only(Tensor, torch.detach, result))
         return result
@@ -190,6 +205,8 @@ class _HandingOut(_Watching):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name()
+        if _unseen:
+            return func(*args, **(kwargs or {}))
         if self._region.keeps(name):
             return self._kept.popleft()
         if self._region.is_for_kept_sum(name):

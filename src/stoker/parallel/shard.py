@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -18,20 +20,41 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 
 from stoker.parallel.fixed_order import FixedOrder, in_fixed_order
+from stoker.parallel.waiting import waiting
 from stoker.parallel.world import World
+
+
+class _TimedAllGather(DefaultAllGather):
+    """FSDP's own, seen by `waiting`."""
+
+    def __call__(self, *args: Any, **named: Any) -> dist.Work | None:
+        with waiting("weights"):
+            return super().__call__(*args, **named)
+
+
+class _TimedReduceScatter(DefaultReduceScatter):
+    """FSDP's own, seen by `waiting`."""
+
+    def __call__(self, *args: Any, **named: Any) -> dist.Work:
+        with waiting("gradients"):
+            return super().__call__(*args, **named)
 
 
 class Sharding:
     """FSDP2 over one part of the model, and when it gathers and reduces."""
 
     def __init__(self, model: nn.Module, world: World, order: FixedOrder | None) -> None:
-        self._always_sum = False
-        if order is not None and world.layout.dp_shard > 1:
-            in_fixed_order(model, order)
-            self._always_sum = True
+        self._always_sum = order is not None and world.layout.dp_shard > 1
         self._modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        if world.device.type == "cpu":  # elsewhere the host does not wait
+            for module in self._modules:
+                module.set_custom_all_gather(_TimedAllGather())
+                module.set_custom_reduce_scatter(_TimedReduceScatter())
+        if order is not None and self._always_sum:
+            in_fixed_order(model, order)
         self._stage = world.layout.zero_stage
         for module in self._modules:
             # The loss is already divided by the global count of tokens: gradients are summed.

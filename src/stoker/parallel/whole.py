@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 
 from stoker.parallel.collectives import all_reduce
 from stoker.parallel.placement import Held
+from stoker.parallel.waiting import waiting
 
 
 def gathered(part: Tensor, held: Held, dims: Collection[int] | None = None) -> Tensor:
@@ -30,7 +31,8 @@ def gathered(part: Tensor, held: Held, dims: Collection[int] | None = None) -> T
             shape=shape,
             stride=torch.empty(shape, device="meta").stride(),
         )
-        part = sharded.full_tensor()
+        with waiting("layers"):
+            part = sharded.full_tensor()
     for cut in placement.cuts:
         if cut.dim not in wanted:
             continue

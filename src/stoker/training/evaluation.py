@@ -39,6 +39,11 @@ class SourceScore:
         """Bits needed per byte of text: comparable between tokenizers."""
         return self.loss * self.tokens / math.log(2) / self.bytes if self.bytes else math.nan
 
+    @property
+    def line(self) -> dict[str, object]:
+        """What is told while the run goes on."""
+        return {"source": self.source, "loss": self.loss, "bits_per_byte": self.bits_per_byte}
+
     def row(self, step: int) -> dict[str, object]:
         """As a row of the record."""
         return {
@@ -79,6 +84,12 @@ def evaluate(model: ParallelModel, recipe: Recipe, held_out: Sequence[HeldOut]) 
             scores.append(SourceScore(source.name, total / tokens, int(tokens), source.bytes))
     model.train()
     return scores
+
+
+def mean_loss(scores: Sequence[SourceScore]) -> float | None:
+    """Of all held-out tokens; None when there are none."""
+    tokens = sum(score.tokens for score in scores)
+    return sum(score.loss * score.tokens for score in scores) / tokens if tokens else None
 
 
 def continue_prompts(model: ParallelModel, recipe: Recipe, text: HeldOutText) -> list[tuple[str, str]]:

@@ -75,14 +75,23 @@ class Guard:
 
     def go_back(self, alarm: Alarm, back_to: int) -> list[Intervention]:
         """All steps of the run of alarms are left out when the run comes to them again."""
+        return self.go_back_over(alarm.first_step, alarm.step, alarm.step, back_to, str(alarm))
+
+    def refuses_to_go_back(self, back_to: int | None) -> str | None:
+        """Why the run does not go back to the state after `back_to` when it is asked; None when it does."""
+        if back_to is None:
+            return "there is no earlier state"
+        if not self.can_leave_out:
+            return "no step can be left out: gradients are released before they are all known"
+        if self.interventions.count >= self.recovery.most_interventions:
+            return f"recovery.most_interventions is {self.recovery.most_interventions}"
+        return None
+
+    def go_back_over(self, first: int, last: int, decided_at: int, back_to: int, why: str) -> list[Intervention]:
+        """The steps from `first` to `last` are left out when the run comes to them again."""
         found = [
             Intervention(
-                action="skip",
-                first_step=alarm.first_step,
-                last_step=alarm.step,
-                decided_at=alarm.step,
-                back_to=back_to,
-                why=str(alarm),
+                action="skip", first_step=first, last_step=last, decided_at=decided_at, back_to=back_to, why=why
             )
         ]
         if self.recovery.lower_learning_rate < 1:
@@ -92,9 +101,9 @@ class Guard:
                     first_step=back_to + 1,
                     last_step=back_to + self.recovery.lowered_steps,
                     factor=self.recovery.lower_learning_rate,
-                    decided_at=alarm.step,
+                    decided_at=decided_at,
                     back_to=back_to,
-                    why=str(alarm),
+                    why=why,
                 )
             )
         return found

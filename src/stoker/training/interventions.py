@@ -42,6 +42,8 @@ class Interventions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     decided: tuple[Intervention, ...] = ()
+    answered: int = 0
+    """Number of the last request from outside to go back that was answered; see `asked_back`."""
 
     @classmethod
     def read(cls, path: Path) -> Interventions:
@@ -58,7 +60,11 @@ class Interventions(BaseModel):
 
     def with_one(self, intervention: Intervention) -> Interventions:
         """These and one more."""
-        return Interventions(decided=(*self.decided, intervention))
+        return self.model_copy(update={"decided": (*self.decided, intervention)})
+
+    def with_answer(self, number: int) -> Interventions:
+        """These, and that the request `number` has been answered."""
+        return self.model_copy(update={"answered": max(number, self.answered)})
 
     def write(self, path: Path) -> None:
         """Put them in the file `path`, whole or not at all."""

@@ -22,16 +22,19 @@ from stoker.data.feeding import Feed
 from stoker.errors import BadInput, StokerError
 from stoker.model import Decoder
 from stoker.parallel import ParallelModel, Settings, World, apply, join_world
+from stoker.parallel.activations import Activations
 from stoker.parallel.world import choose_device
 from stoker.planning.memory import recomputation_of_rank
 from stoker.recipe import Recipe
 from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
+from stoker.training.asked_back import Requests
 from stoker.training.clock import PhaseClock
 from stoker.training.guard import Guard
 from stoker.training.held_out_text import HeldOutText
 from stoker.training.in_flight import StepInFlight
 from stoker.training.interventions import Interventions
+from stoker.training.machine import MachineWatch
 from stoker.training.marks import Marks
 from stoker.training.optimizer import build_optimizer
 from stoker.training.out_of_memory import as_seen, ran_out
@@ -41,6 +44,7 @@ from stoker.training.replicas import Replicas
 from stoker.training.second_opinion import SecondOpinion
 from stoker.training.signals import StopRequest
 from stoker.training.step import TrainingStep
+from stoker.training.telemetry import Telemetry
 from stoker.training.trainer import Trainer
 from stoker.training.update_norm import UpdateNorm
 
@@ -98,9 +102,13 @@ def train_rank(
         with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds, on_host) as world:
             trainer = build_trainer(job, world, stop, report, marks)
             when_built(trainer)
+            watch = MachineWatch(
+                device, job.recipe.telemetry.machine_seconds, trainer.record_machine, of_host=local_rank == 0
+            )
             try:
                 trainer.fit()
             finally:
+                watch.close()
                 trainer.close()
     except Exception as error:
         if ran_out(error):
@@ -141,13 +149,25 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
     in_flight = None
     if own_copies is not None and recipe.recovery.copy_gradients_every:
         in_flight = StepInFlight(recipe, model, own_copies, position.step)
+    activations = Activations(model)
     step = TrainingStep(
-        recipe, corpus.source_names, model, optimizer, loss_scale, clock, saver.settle, guard, in_flight
+        recipe,
+        corpus.source_names,
+        model,
+        optimizer,
+        loss_scale,
+        clock,
+        saver.settle,
+        guard,
+        in_flight,
+        activations,
     )
     opinion = SecondOpinion(feed, step)
     if progress is not None:
         step.take_up(progress)
         opinion.passed = progress.get("agreed_until", 0)
+    update_norm = UpdateNorm(model.held, optimizer, world)
+    record = RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds)
     return Trainer(
         recipe=recipe,
         run=run,
@@ -157,11 +177,13 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
         saver=saver,
         replicas=Replicas(model.held, optimizer, world, run.suspicion),
         opinion=opinion,
-        update_norm=UpdateNorm(model.held, optimizer, world),
-        record=RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds),
+        update_norm=update_norm,
+        record=record,
         position=position,
         stop=stop,
+        requests=Requests(run.asked_back, decided.answered),
         clock=clock,
+        telemetry=Telemetry(recipe, feed, model, activations, update_norm, record, clock),
         report=report,
     )
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stoker.data.feeding import Feed
 from stoker.parallel import World
+from stoker.parallel.module_sums import ModuleSums
 from stoker.recipe import Recipe
-from stoker.training.memory import peak_memory_bytes, reserved_memory_bytes
+from stoker.training.clock import StepTimes
+from stoker.training.memory import (
+    allocated_memory_bytes,
+    host_memory_bytes,
+    peak_memory_bytes,
+    reserved_memory_bytes,
+)
 from stoker.training.position import Position
 from stoker.training.step import StepResult
 
@@ -21,9 +29,9 @@ def step_row(
     position: Position,
     step: int,
     result: StepResult,
-    seconds: dict[str, float],
+    times: StepTimes,
 ) -> dict[str, Any]:
-    """The row of `step`, which took so many `seconds` by phase."""
+    """The row of `step`, whose time went as `times` says."""
     first, after = recipe.training.samples_of(step)
     return {
         "attempt": position.attempt,
@@ -31,6 +39,7 @@ def step_row(
         "time": time.time(),
         "loss": result.loss,
         "loss_by_source": result.loss_by_source,
+        "loss_by_position": result.loss_by_position,
         "tokens_by_source": result.tokens_by_source,
         "gradient_norm": result.gradient_norm,
         "gradient_norm_by_module": result.gradient_norm_by_module,
@@ -45,11 +54,40 @@ def step_row(
         "skipped": result.skipped,
         "loss_scale": result.loss_scale,
         "dead_updates": result.dead_updates,
-        "seconds": seconds,
+        "began": times.began,
+        "seconds": times.seconds,
+        "arrived": times.arrived,
+        "waited": times.waited,
         "memory_peak_bytes": peak_memory_bytes(world.device),
         "memory_reserved_bytes": reserved_memory_bytes(world.device),
+        "memory_allocated_bytes": allocated_memory_bytes(world.device),
+        "host_memory_bytes": host_memory_bytes(),
         "ranks": world.layout.world_size,
     }
+
+
+def weight_norm(modules: Mapping[str, ModuleSums]) -> float | None:
+    """Of all parameters; None where they were not looked at. Parts of blocks are in the blocks already."""
+    squares = [sums.weight_square for name, sums in modules.items() if name.count(".") < 2]
+    return math.sqrt(sum(squares)) if squares else None
+
+
+def module_rows(
+    modules: Mapping[str, ModuleSums], activations: Mapping[str, Mapping[str, float]]
+) -> Iterator[dict[str, Any]]:
+    """What is known of each module, but for when."""
+    for name in dict.fromkeys([*modules, *activations]):
+        row: dict[str, Any] = {"module": name}
+        if name in modules and (count := modules[name].parameters):
+            sums = modules[name]
+            row["parameters"], row["weight_rms"] = count, math.sqrt(sums.weight_square / count)
+            row["gradient_norm"] = math.sqrt(sums.gradient_square)
+            row["gradient_rms"] = math.sqrt(sums.gradient_square / count)
+            if sums.update_square is not None:
+                row["update_rms"] = math.sqrt(sums.update_square / count)
+                if sums.weight_square:
+                    row["update_to_weight"] = math.sqrt(sums.update_square / sums.weight_square)
+        yield {**row, **activations.get(name, {})}
 
 
 def routing_rows(attempt: int, step: int, result: StepResult, by_expert: bool) -> Iterator[dict[str, Any]]:

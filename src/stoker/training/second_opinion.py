@@ -203,7 +203,7 @@ class SecondOpinion:
         forget(model)
         return witness.seen()
 
-    def _phase(self, name: str) -> AbstractContextManager[None]:
+    def _phase(self, name: str, wait: str | None = None) -> AbstractContextManager[None]:
         """So that this rank is seen to be alive. Nothing is summed, so there is no communication of the step's."""
         return self._step.clock.phase(name) if name in ("forward", "backward") else nullcontext()
 

@@ -6,28 +6,31 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
 from stoker.checkpoint import Outcome, Saver, go_back_to, steps_saved
+from stoker.checkpoint.agreement import from_first
 from stoker.data.feeding import Feed, MicroBatch
 from stoker.errors import NonFinite, StokerError, Terminated
 from stoker.parallel.alone import differ
 from stoker.recipe import Recipe
 from stoker.record import RecordWriter
 from stoker.run_directory import RunDirectory
+from stoker.training.asked_back import Requests
 from stoker.training.clock import PhaseClock
-from stoker.training.evaluation import SourceScore, continue_prompts, evaluate
+from stoker.training.clock_offset import measure_clock_offset
+from stoker.training.evaluation import continue_prompts, evaluate, mean_loss
 from stoker.training.held_out_text import HeldOutText
 from stoker.training.interventions import Intervention, as_detail
 from stoker.training.position import Position
 from stoker.training.replicas import Replicas
-from stoker.training.rows import routing_rows, step_row
 from stoker.training.schedule import learning_rate_factor
 from stoker.training.second_opinion import SecondOpinion, Verdict
 from stoker.training.signals import StopRequest
 from stoker.training.slowness import Slowness, time_ranks
 from stoker.training.step import StepResult, TrainingStep, bits_of
+from stoker.training.telemetry import Telemetry
 from stoker.training.update_norm import UpdateNorm
 
 _log = logging.getLogger(__name__)
@@ -49,7 +52,9 @@ class Trainer:
     record: RecordWriter
     position: Position
     stop: StopRequest
+    requests: Requests
     clock: PhaseClock
+    telemetry: Telemetry
     report: Callable[[dict[str, Any]], None]
     verdict: Verdict | None = None
     """About the last step that ranks did not agree about."""
@@ -57,11 +62,16 @@ class Trainer:
     slower: bool = False
     """Whether steps have become slower on this rank."""
     grace_told: bool = False
+    moved: float | None = None
+    """The norm of the last step's update; None where there was none."""
+    read_ahead: int | None = None
+    """Steps whose batches lay ready when the last one's were taken."""
 
     def fit(self) -> None:
         """Run every step that is still to do. Raises `NonFinite` or `Terminated` when stopped short."""
         begins = "resumed" if self.position.step else "started"
         self.record.append("event", self._event(begins, layout=str(self.recipe.layout)))
+        self._compare_clocks()
         if self.position.step == self.recipe.training.steps:
             # Nothing is left to do but to save, when the end was reached and only copies in memory were left of it.
             self._stage(self.position.step, durable=True)
@@ -74,11 +84,14 @@ class Trainer:
         """Do the steps that are still to do, up to the last one, or until the run goes back to an earlier one."""
         for step, batches in self._batches():
             result = self._step(step, batches)
+            self.moved = self.update_norm.take()
             if self._responds(step, result):
                 return True
             self.position.advance(step, result.tokens, self.step.loss_scale)
             # Recorded before it is saved: a run that resumes from a checkpoint has the row of every step in it.
             self._record_step(step, result)
+            if result.asked_back and self._goes_back_as_asked(step):
+                return True
             last = step == self.recipe.training.steps
             if last or self._due(step, self.recipe.evaluation.every):
                 self._evaluate(step)
@@ -95,6 +108,10 @@ class Trainer:
                 self._stop_on_request(step)
         return False
 
+    def record_machine(self, figures: dict[str, Any]) -> None:
+        """Write what was read of the machine. For a thread of its own."""
+        self.record.append("machine", {"attempt": self.position.attempt, "step": self.position.step, **figures})
+
     def close(self) -> None:
         """Wait for a save that is under way, and flush the record."""
         self.saver.close()
@@ -107,6 +124,7 @@ class Trainer:
         first, last = self.position.step + 1, self.recipe.training.steps
         with self.feed.steps(first, last, world.data_parallel_rank, world.layout.data_parallel_size) as steps:
             while True:
+                self.read_ahead = steps.waiting
                 with self.clock.phase("data"):
                     item = next(steps, None)
                 if item is None:
@@ -146,17 +164,18 @@ class Trainer:
         return again
 
     def _once(self, step: int, batches: list[MicroBatch]) -> StepResult:
-        with_modules = self._due(step, self.recipe.telemetry.modules_every)
+        request = self.requests.look(step - 1) if self.recipe.recovery.on_finding != "wait" else None
         self.opinion.glance.begin()
         try:
             failed = self.saver.non_finite is not None
             return self.step(
                 step,
                 batches,
-                with_modules=with_modules,
+                with_modules=self.telemetry.by_module(step),
                 stop=self.stop.asked,
                 copy_failed=failed,
                 slower=self.slower,
+                asked_back=request.before_step if request else 0,
             )
         except NonFinite as error:  # the fp16 loss scale has nowhere left to fall
             self.record.append("event", self._event("non_finite", step=step, reason=str(error)))
@@ -170,7 +189,7 @@ class Trainer:
             model = self.step.model
             scores = evaluate(model, self.recipe, self.text.sources)
             continuations = continue_prompts(model, self.recipe, self.text)
-        self.position.held_out_loss = _mean_loss(scores)
+        self.position.held_out_loss = mean_loss(scores)
         if not model.world.is_first:
             return
         when = {"attempt": self.position.attempt, "time": time.time()}
@@ -178,7 +197,7 @@ class Trainer:
             self.record.append("evaluation", {**when, **score.row(step)})
         for prompt, continuation in continuations:
             self.record.append("sample", {**when, "step": step, "prompt": prompt, "text": continuation})
-        self.report({"kind": "evaluation", "step": step, "scores": [_score_line(score) for score in scores]})
+        self.report({"kind": "evaluation", "step": step, "scores": [score.line for score in scores]})
 
     def _stage(self, step: int, durable: bool) -> None:
         """Begin to save the state after `step`, or to copy it into memory where such copies are kept."""
@@ -290,7 +309,7 @@ class Trainer:
 
     def _takes_back(self, step: int, result: StepResult) -> bool:
         """Whether the update of `step` stands out, and the run has gone back to before it."""
-        guard, norm = self.step.guard, self.update_norm.take()
+        guard, norm = self.step.guard, self.moved
         training = self.recipe.training
         planned = learning_rate_factor(training.schedule, step, training.steps) * guard.learning_rate_factor(step)
         if not norm or not planned:
@@ -329,6 +348,41 @@ class Trainer:
             )
         self._go_back(earlier, [guard.do_again(step, earlier, str(verdict))])
 
+    def _compare_clocks(self) -> None:
+        """Note how far this rank's clock is from rank 0's. The time of the first step begins now."""
+        if self.step.model.world.layout.world_size > 1:
+            offset = measure_clock_offset(self.step.model.world)
+            self.record.append("event", self._event("clock", **asdict(offset)))
+        self.clock.begin()
+
+    def _goes_back_as_asked(self, step: int) -> bool:
+        """Answer someone who watches the run and asks it to go back; whether it did. Collective."""
+        guard = self.step.guard
+        request = from_first(self.requests.look(step))
+        if request is None:
+            return False
+        last = request.last_step(step)
+        earlier = self._state_before(request.before_step)
+        refused = guard.refuses_to_go_back(earlier)
+        response = "wait" if refused else self.recipe.recovery.on_finding
+        detail = {
+            "number": request.number,
+            "why": request.why,
+            "before_step": request.before_step,
+            "last_step": last,
+        }
+        self.record.append("event", self._event("asked_back", step, response=response, refused=refused, **detail))
+        self.requests.answer(request)
+        guard.interventions = guard.interventions.with_answer(request.number)
+        self._decide([])
+        if response == "ask":
+            self.record.flush()
+            raise request.as_stop(step)
+        if response == "rollback" and earlier is not None:
+            self._go_back(earlier, guard.go_back_over(request.before_step, last, step, earlier, request.why))
+            return True
+        return False
+
     def _state_before(self, step: int) -> int | None:
         """The newest checkpoint's step before `step`; an earlier one's where the run went back to that before."""
         self._record_saves(self.saver.finish())
@@ -363,13 +417,8 @@ class Trainer:
         self.step.model.world.barrier()
 
     def _record_step(self, step: int, result: StepResult) -> None:
-        seconds, world = self.clock.read_and_restart(), self.step.model.world
-        self.slower = self.slowness.note(seconds["total"] - seconds["evaluation"] - seconds["checkpoint"])
-        row = step_row(self.recipe, self.feed, world, self.position, step, result, seconds)
-        self.record.append("step", row)
-        by_expert = self._due(step, self.recipe.telemetry.modules_every)
-        for routing in routing_rows(self.position.attempt, step, result, by_expert):
-            self.record.append("routing", routing)
+        row, times = self.telemetry.record_step(self.position, step, result, self.moved, self.read_ahead)
+        self.slower = self.slowness.note(times.without("evaluation", "checkpoint"))
         shown = {key: row[key] for key in ("step", "loss", "learning_rate", "gradient_norm", "tokens")}
         self.report({"kind": "step", **shown})
 
@@ -399,13 +448,3 @@ class Trainer:
             "time": time.time(),
             "detail": detail,
         }
-
-
-def _mean_loss(scores: Sequence[SourceScore]) -> float | None:
-    """Of all held-out tokens; None when there are none."""
-    tokens = sum(score.tokens for score in scores)
-    return sum(score.loss * score.tokens for score in scores) / tokens if tokens else None
-
-
-def _score_line(score: SourceScore) -> dict[str, Any]:
-    return {"source": score.source, "loss": score.loss, "bits_per_byte": score.bits_per_byte}

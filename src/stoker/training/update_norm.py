@@ -41,6 +41,10 @@ class UpdateNorm:
         self._steps = 0
         self._before: Tensor | None = None
         self._square: Tensor | None = None
+        self._squares: Tensor | None = None
+        """Of each sampled element's change in the last update."""
+        self._counts = counts
+        self._names = tuple(one.name for one in held)
         optimizer.register_step_pre_hook(self._note)
         optimizer.register_step_post_hook(self._compare)
 
@@ -55,6 +59,17 @@ class UpdateNorm:
         total, steps = self._world.sum(made).tolist()
         return math.sqrt(total) if steps else None
 
+    def by_parameter(self) -> dict[str, float]:
+        """This rank's share of the square of the norm of each of its parameters' last updates, estimated.
+
+        Summed over all ranks they are the squares of the whole update's norms.
+        """
+        squares, self._squares = self._squares, None
+        if squares is None:
+            return dict.fromkeys(self._names, 0.0)
+        parts = torch.split(squares * self._shares, self._counts)
+        return dict(zip(self._names, torch.stack([part.sum() for part in parts]).tolist(), strict=True))
+
     @torch.no_grad()
     def _note(self, *_: Any) -> None:
         self._before = self._sample() if self._flats else None
@@ -63,7 +78,8 @@ class UpdateNorm:
     def _compare(self, *_: Any) -> None:
         if self._before is not None:
             moved = self._sample().to(torch.float64) - self._before
-            self._square = moved.square() @ self._shares
+            self._squares = moved.square_()
+            self._square = self._squares @ self._shares
         self._before = None
         self._steps += 1
 

@@ -54,6 +54,11 @@ class Prefetch(Iterator[Item], Generic[Key, Item]):
         self._room.release()
         return item
 
+    @property
+    def waiting(self) -> int:
+        """How many items lie ready."""
+        return self._ready.qsize()
+
     def close(self) -> None:
         """Stop making items and wait for the thread to end."""
         self._over = True

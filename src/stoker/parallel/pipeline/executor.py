@@ -28,7 +28,8 @@ Run = Callable[[Decoder, Batch, Tensor | None], Tensor | TokenLosses]
 """Runs a stage on a micro-batch and, but for the first stage, the residual stream that comes in."""
 BeforeBackward = Callable[[int, bool, bool], AbstractContextManager[object]]
 """Of a stage; whether its gradients are complete after this; whether it puts weight gradients off in this step."""
-Phase = Callable[[str], AbstractContextManager[object]]
+Phase = Callable[..., AbstractContextManager[object]]
+"""Given the name of a phase and, where this rank does nothing but wait in it, what it waits for."""
 
 
 class Executed(NamedTuple):
@@ -105,7 +106,7 @@ class Pipeline(Generic[Batch]):
         run: Run[Batch],
         before_backward: BeforeBackward = lambda stage, last, later: nullcontext(),
         after_last: Callable[[int], None] = lambda stage: None,
-        phase: Phase = lambda name: nullcontext(),
+        phase: Phase = lambda *names: nullcontext(),
     ) -> list[TokenLosses | None]:
         """Gradients of the sum of all losses, in `.grad` of the parameters of this rank's stages. Collective.
 
@@ -120,7 +121,7 @@ class Pipeline(Generic[Batch]):
         step = _Step(self, self.program(len(batches)), batches, run, before_backward, after_last, phase)
         try:
             step.carry_out()
-            with phase("communication"):
+            with phase("communication", "stages"):
                 self._lanes.finish()
         finally:
             self.trace, self.most_held = step.trace, step.most_held
@@ -255,7 +256,7 @@ class _Step(Generic[Batch]):
         source, message = self._pipeline._owners[other], Message(stage, micro_batch)
         if source == self._pipeline._at:
             return self._handed.pop((payload, message))
-        with self._phase("communication"):
+        with self._phase("communication", "stages"):
             return self._inboxes[Lane(source, self._pipeline._at, payload)].take(message)
 
     def _pass_on(self, payload: Payload, stage: int, micro_batch: int, tensor: Tensor) -> None:
@@ -264,7 +265,7 @@ class _Step(Generic[Batch]):
         if destination == self._pipeline._at:
             self._handed[payload, message] = tensor
             return
-        with self._phase("communication"):
+        with self._phase("communication", "stages"):
             self._pipeline._lanes.send(Lane(self._pipeline._at, destination, payload), tensor)
 
     def _post(self, lane: Lane, message: Message) -> Arrival:
