@@ -17,6 +17,8 @@ WINDOW_ROWS = 2048
 """Newest rows of each rank that are looked at."""
 _NEAR_STEPS = 64
 """The first step of one incident is told a little otherwise as more of it is seen."""
+_GOING_BACK_HELPS = ("roll_back", "leave_out_documents")
+"""Remedies that the run itself can follow: it goes back, and leaves the steps at fault out."""
 _RANKED = {"note": 0, "warning": 1, "alarm": 2}
 
 
@@ -98,7 +100,11 @@ class AskingBack:
 
 def calls_for_going_back(finding: Finding) -> bool:
     """Whether it lasts, and going back is what helps."""
-    return finding.severity == "alarm" and finding.remedy.action == "roll_back" and finding.first_step is not None
+    return (
+        finding.severity == "alarm"
+        and finding.remedy.action in _GOING_BACK_HELPS
+        and finding.first_step is not None
+    )
 
 
 def read_asked(path: Path) -> dict[str, Any]:

@@ -34,10 +34,7 @@ from stoker.record.framing import Entry
 from stoker.record.segments import rank_folder
 from stoker.run_directory import RunDirectory
 
-SHARE = 0.02
-"""Of one core: the most that the monitor takes, over minutes."""
 _POLL_SECONDS = 1.0
-_DIAGNOSE_SECONDS = 10.0
 _POSITION_SECONDS = 30.0
 _ROWS_AT_START = 256
 _POINTS_AT_ONCE = 512
@@ -73,21 +70,21 @@ class Monitor:
         live: bool,
         writes: bool = True,
         exports: bool = True,
-        share: float = SHARE,
     ) -> None:
         """`live`: the run is under way, and people are told. `writes`: into the run's folder. `exports`: to
-        trackers and logs. `share`: of one core, the most it takes."""
+        trackers and logs."""
         self._run = run
         self._say = say
         self._live = live
         self._writes = writes
-        self._share = share
         self._recipe = load_recipe(run.recipe).recipe
         alerts, exporters = self._recipe.alerts, self._recipe.exporters
+        self._share = alerts.share_of_core / 2
+        """Of a core: for looking, and as much again for diagnosing."""
         self.picture = Picture(self._recipe)
         self._alerting = Alerting(alerts.repeat_seconds, alerts.resolved)
         self._told = Told()
-        self._asking = AskingBack(run) if live and self._recipe.recovery.on_finding == "rollback" else None
+        self._asking = AskingBack(run) if live and self._recipe.recovery.on_finding != "wait" else None
         self._findings: list[Finding] = []
         self._judgements: list[Judgement] = []
         self._next_diagnosis = 0.0
@@ -121,9 +118,10 @@ class Monitor:
                 self._take(rank, entry)
         self._hand_over_points()
         when = time.time() if now is None else now
+        diagnosing = 0.0
         if self._recipe.alerts.enabled:
             if diagnose or time.monotonic() >= self._next_diagnosis:
-                self._diagnose(when)
+                diagnosing = self._diagnose(when)
             self._judge(when)
         own = {rule.name for rule in self._recipe.alerts.own}
         self._snapshot.take(
@@ -135,7 +133,8 @@ class Monitor:
         if self._json is not None:
             self._json.flush()
         self._keep_position()
-        return max(_POLL_SECONDS, 2 * (time.process_time() - began) / self._share)
+        looked = time.process_time() - began - diagnosing
+        return max(min(_POLL_SECONDS, self._recipe.alerts.diagnose_seconds), looked / self._share)
 
     def latest_time(self) -> float | None:
         """When rank 0 completed its last step, for a run that is over: rules are judged as of then."""
@@ -189,7 +188,8 @@ class Monitor:
             if to_people and self._notifying is not None:
                 self._notifying.give(self._content(notice))
 
-    def _diagnose(self, now: float) -> None:
+    def _diagnose(self, now: float) -> float:
+        """Returns the processor time it took."""
         began = time.process_time()
         try:
             self._findings = findings_now(self._run, now if self._live else None)
@@ -202,7 +202,8 @@ class Monitor:
             self._write("asked_back", {"finding": cause.model_dump(mode="json"), "step": self.picture.step})
             self._say(f"asked the run to go back to before step {cause.first_step}: {cause.kind} ({cause.cause})")
         cost = time.process_time() - began
-        self._next_diagnosis = time.monotonic() + max(_DIAGNOSE_SECONDS, 2 * cost / self._share)
+        self._next_diagnosis = time.monotonic() + max(self._recipe.alerts.diagnose_seconds, cost / self._share)
+        return cost
 
     def _content(self, notice: Notice) -> dict[str, Any]:
         return {

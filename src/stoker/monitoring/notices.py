@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from stoker.errors import BadInput, StokerError
 from stoker.monitoring.sending import Outbox
@@ -52,9 +54,13 @@ def webhook_of(alerts: Alerts) -> str | None:
 def post(url: str, content: Content, timeout: float) -> None:
     """POST `content` as JSON. Raises a `StokerError` that does not tell the URL's path, query or credentials."""
     body = json.dumps(finite(content), ensure_ascii=False).encode()
-    request = urllib.request.Request(
-        url, body, {"Content-Type": "application/json; charset=utf-8", "User-Agent": "stoker"}, method="POST"
-    )
+    headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "stoker"}
+    parts = urlsplit(url)
+    if parts.username is not None:
+        who = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(who.encode()).decode()
+    place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    request = urllib.request.Request(place, body, headers, method="POST")
     opener = urllib.request.build_opener(_NoRedirect)
     try:
         with opener.open(request, timeout=timeout) as answer:
@@ -62,7 +68,7 @@ def post(url: str, content: Content, timeout: float) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         raise StokerError(f"{shown_url(url)} answers {error.code}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         name = type(reason).__name__ if isinstance(reason, BaseException) else str(reason)
         raise StokerError(f"{shown_url(url)} cannot be reached ({name})") from None

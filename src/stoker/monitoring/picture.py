@@ -150,7 +150,7 @@ class Picture:
             self.moves_in_a_row = 0
         self.worst_moves = max(self.worst_moves, self.moves_in_a_row)
         norm = number(row, "gradient_norm")
-        if norm is not None and (self.worst_norm is None or not norm <= self.worst_norm):
+        if norm is not None and (self.worst_norm is None or norm > self.worst_norm or math.isnan(norm)):
             self.worst_norm = norm
         self._take_speed(row, follows)
 

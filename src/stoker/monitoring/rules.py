@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stoker.diagnosis import Finding
@@ -219,12 +219,3 @@ def _own(rule: OwnRule, picture: Picture) -> Judgement:
     side = "above" if rule.above is not None else "below"
     words = f"{rule.figure} is {figure(value)} ({whose}), {side} {figure(limit)}"
     return Judgement(rule.name, rule.severity, rule.for_seconds, value, limit, beyond, words)
-
-
-def rule_names(alerts: Alerts) -> Iterator[str]:
-    """Every rule that is enabled."""
-    for name in type(alerts.rules).model_fields:
-        rule: Rule = getattr(alerts.rules, name)
-        if rule.enabled:
-            yield name
-    yield from (rule.name for rule in alerts.own if rule.enabled)

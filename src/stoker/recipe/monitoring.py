@@ -159,7 +159,11 @@ class Alerts(Section):
     """Who is told when something is wrong with a run, and when."""
 
     enabled: bool = True
-    """Judge the rules, and diagnose, while the run is under way. Costs at most 2% of one core."""
+    """Judge the rules, and diagnose, while the run is under way."""
+    diagnose_seconds: float = Field(default=10.0, gt=0)
+    """Shortest time between two diagnoses of the newest rows."""
+    share_of_core: float = Field(default=0.02, gt=0, le=1)
+    """The most that all of it takes of one core, over minutes; looks become rarer where it would take more."""
     rules: BuiltIn = BuiltIn()
     own: tuple[OwnRule, ...] = ()
     webhook: str | None = None
