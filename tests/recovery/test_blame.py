@@ -105,3 +105,15 @@ def test_ranks_that_are_all_inside_collectives_wait_for_the_network_and_for_no_r
     assert not wait_for_network([inside, RankView("T", 9, {"0": group(both, 7, 6)}, WAITING)]), "one is stopped"
     crossed = [waiting(("0", group(both, 7, 6)), ("1", group(both, 2, 2))), waiting(("1", group(both, 3, 2)))]
     assert not wait_for_network(crossed), "each waits for the other, which no network mends"
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_who_waits_by_its_stack_for_what_no_group_counts_is_not_at_fault(culprit: int) -> None:
+    """pp=2, dp_replicate=2: a rank hangs in backward, its replica waits for gradients, the next stage for a tensor."""
+    waits = ("wait_for (stoker/parallel/waiting.py:40)", "Lanes.finish (stoker/parallel/pipeline/lanes.py:82)")
+    everyone = group((0, 1, 2, 3), 73, 73)
+    views = [RankView("S", 9, {"0": everyone}, waits) for _ in range(4)]
+    views[2] = waiting(("0", group((0, 1, 2, 3), 74, 73)))
+    views[culprit] = RankView("S", 8, {"0": everyone}, ("Injection._do (stoker/recovery/injection.py:96)",))
+    assert find_culprits(views).ranks == (culprit,)
+    assert views[3].call_site == "Lanes.finish (stoker/parallel/pipeline/lanes.py:82)"

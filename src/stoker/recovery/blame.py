@@ -34,8 +34,13 @@ class RankView:
 
     @property
     def call_site(self) -> str:
-        """The innermost call that is not torch's."""
-        ours = [frame for frame in self.stack if "torch" not in frame.partition("(")[2]]
+        """The innermost call that is neither torch's nor our own for waiting."""
+        files = [frame.partition("(")[2] for frame in self.stack]
+        ours = [
+            frame
+            for frame, file in zip(self.stack, files, strict=True)
+            if "torch" not in file and _OWN_WAITING not in file
+        ]
         return (ours or self.stack or ("unknown",))[0]
 
     @property
@@ -44,7 +49,9 @@ class RankView:
         return bool(self.stack) and any(word in self.stack[0] for word in _WAITING)
 
 
+_OWN_WAITING = "stoker/parallel/waiting.py"
 _WAITING = (
+    _OWN_WAITING,
     "distributed_c10d.py",
     "_functional_collectives.py",
     "c10d_logger.py",
@@ -66,7 +73,8 @@ def find_culprits(views: Sequence[RankView]) -> Blame:
     """The ranks that keep the others waiting; no rank when nothing tells them apart.
 
     A stopped or dead process is at fault whatever else there is. Then: who waits in a collective waits for
-    those of its group that have not entered it; whoever is waited for and waits for nobody is at fault. Then:
+    those of its group that have not entered it; whoever is waited for and waits for nobody is at fault, nor by its
+    stack, which also shows what is counted as no collective: tensors sent from one stage to the next. Then:
     who is not inside a collective while others are; who did not answer; who has left the fewest marks.
     """
     stopped = tuple(number for number, view in enumerate(views) if view.state in "TZX")
@@ -75,6 +83,7 @@ def find_culprits(views: Sequence[RankView]) -> Blame:
     waits_for = [_waits_for(number, views) for number in range(len(views))]
     awaited = set().union(*waits_for)
     if at_fault := tuple(sorted(number for number in awaited if not waits_for[number])):
+        at_fault = tuple(number for number in at_fault if not views[number].waits) or at_fault
         return Blame(at_fault, "the others wait for it in a collective that it has not entered")
     outside = tuple(number for number, view in enumerate(views) if view.stack and not view.waits)
     if 0 < len(outside) < len(views):
