@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stoker.dashboard.lines import Line, Window, buckets_in, line_of
 from stoker.dashboard.watched import WatchedRun
-from stoker.data.showing import ShownStep, show_step
 from stoker.diagnosis.recent_past import as_numbers
 from stoker.errors import BadInput, StokerError
 from stoker.recipe.loading import load_recipe
 from stoker.record.rows import rows_of
-from stoker.training.origin import corpus_of
+
+if TYPE_CHECKING:
+    from stoker.data.showing import ShownStep
 
 _PAST = 64
 _MOST_DOCUMENTS = 60
@@ -108,8 +109,13 @@ def documents_of(run: WatchedRun, step: int) -> dict[str, Any]:
 
     What stands in the way (no corpus here, another one) is said in `missing`.
     """
+    from stoker.training.origin import corpus_of
+
     try:
-        shown = show_step(corpus_of(run.directory), load_recipe(run.directory.recipe).recipe, step, _EXCERPT)
+        corpus = corpus_of(run.directory)
+        from stoker.data.showing import show_step  # takes seconds to load: only who reads text waits for it
+
+        shown = show_step(corpus, load_recipe(run.directory.recipe).recipe, step, _EXCERPT)
     except (StokerError, OSError, ValueError, KeyError) as error:
         return {"step": step, "missing": str(error), "documents": []}
     worst = worst_documents(run, step)

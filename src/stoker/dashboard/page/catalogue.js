@@ -31,7 +31,8 @@ export const SECTIONS = [
   { id: "optimisation", charts: [
     chart("learning_rate", step("learning_rate"), { floor: 0, linear: true }),
     chart("gradient_norm", step("gradient_norm"), { limit: (run) => run?.gradient_clip }),
-    chart("norms", (run) => ["update_norm", "weight_norm"].filter((name) => has(run, name)).map((name, i) => ({ name: `step:0:${name}`, label: nameOf(name), colour: i }))),
+    chart("update_norm", step("update_norm")),
+    chart("weight_norm", step("weight_norm")),
     chart("loss_scale", step("loss_scale"), { linear: true, optional: true }),
   ] },
   { id: "modules", charts: [

@@ -90,6 +90,7 @@ export class Chart {
       if (header.span) span = span ? [Math.min(span[0], header.span[0]), Math.max(span[1], header.span[1])] : header.span;
       for (const told of header.lines) {
         const line = lines.find((one) => one.name === told.name);
+        if (!found[told.raw].some(valued)) continue;
         const alone = lines.length === 1 && several;
         const label = several ? (lines.length === 1 ? run.name : `${run.name} · ${line.label}`) : line.label;
         this.lines.push({ run, name: told.name, label, colour: alone ? run.colour : line.colour, dash: several && !alone ? run.place : 0, x: found[told.x], raw: found[told.raw], mean: told.mean ? found[told.mean] : null, marks: told.not_finite });

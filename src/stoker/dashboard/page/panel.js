@@ -8,7 +8,7 @@ import { json } from "./wire.js";
 import { words } from "./words.js";
 
 const FORMATS = { learning_rate: "number", tokens: "count", tokens_seen: "count", memory_peak_bytes: "bytes", memory_reserved_bytes: "bytes", memory_allocated_bytes: "bytes", host_memory_bytes: "bytes", work_seconds: "seconds", first_sample: "step", last_sample: "step" };
-const TOLD = ["loss", "gradient_norm", "update_norm", "weight_norm", "learning_rate", "loss_scale", "tokens", "tokens_seen", "accumulation", "clipped", "skipped", "work_seconds", "read_ahead", "memory_peak_bytes", "memory_reserved_bytes", "host_memory_bytes", "batch_digest"];
+const TOLD = ["loss", "gradient_norm", "update_norm", "weight_norm", "learning_rate", "loss_scale", "tokens", "tokens_seen", "accumulation", "clipped", "skipped", "work_seconds", "read_ahead", "memory_peak_bytes", "memory_reserved_bytes", "host_memory_bytes"];
 let shown = null;
 let before = null;
 
@@ -76,8 +76,8 @@ function figures(told) {
   for (const name of TOLD) if (told.figures[name] !== undefined) row(nameOf(name), told.figures[name], told.usual[name], FORMATS[name] || "number");
   for (const [source, value] of Object.entries(told.figures.loss_by_source || {})) row(`${nameOf("loss")} · ${source}`, value, told.usual["loss_by_source." + source]);
   for (const [part, value] of Object.entries(told.figures.loss_by_position || {})) row(`${nameOf("loss")} · ${part}`, value);
-  if (told.samples[0] !== null) rows.push(el("tr", {}, el("td", { text: words("samples", spelled(told.samples[0], "step"), spelled(told.samples[1], "step")), colSpan: 3 })));
-  return el("section", {}, el("table", {}, el("thead", {}, el("tr", {}, el("th", { text: words("figure") }), el("th", { class: "n", text: words("here") }), el("th", { class: "n", text: words("usual", told.past_rows) }))), el("tbody", {}, ...rows)));
+  if (told.samples[0] !== null) rows.push(el("tr", {}, el("td", { text: words("samples", spelled(told.samples[0], "step"), spelled(told.samples[1], "step")), colSpan: 3 }, told.figures.batch_digest ? el("code", { class: "digest", text: told.figures.batch_digest }) : null)));
+  return el("section", {}, el("table", { class: "figure-table" }, el("thead", {}, el("tr", {}, el("th", { text: words("figure") }), el("th", { class: "n", text: words("here") }), el("th", { class: "n", text: words("usual", told.past_rows) }))), el("tbody", {}, ...rows)));
 }
 
 /* Far from the median of the steps before: set off, so that one need not compare digit by digit. */
