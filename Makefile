@@ -3,6 +3,8 @@
 # make test-fast    the same without the slow tests
 # make verify       drawn layouts of small models held against one process; writes the table in docs/numerics.md
 # make drill        300 kills of drawn ranks at drawn instants and 100 frozen ranks, over eight layouts
+# make examine      the doctor's examination: some 380 runs in which something drawn is wrong, or nothing; writes the table
+#                   in docs/diagnosis.md
 # make lint         style, types and import floors only
 # make clean        remove the environment and caches; runs and prepared text are kept
 
@@ -14,7 +16,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help quickstart test test-fast verify drill lint clean
+.PHONY: help quickstart test test-fast verify drill examine lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -35,6 +37,9 @@ verify: $(VENV)/test.installed
 
 drill: $(VENV)/test.installed
 	$(BIN)/python benchmarks/drills.py
+
+examine: $(VENV)/test.installed
+	$(BIN)/python benchmarks/examination.py --seeds final
 
 lint: $(VENV)/test.installed
 	$(BIN)/ruff check .

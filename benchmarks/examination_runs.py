@@ -1,0 +1,176 @@
+"""Trains the runs of the doctor's examination, each in a process forked from one that has computed nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from multiprocessing import connection, get_context
+from pathlib import Path
+from typing import Any
+
+import yaml
+from benchmarks.examination_cases import Case
+from benchmarks.examination_text import write_text
+
+from stoker.checkpoint.place import checkpoints_of
+from stoker.data.corpus import Corpus
+from stoker.data.prepare import prepare
+from stoker.diagnosis import diagnose
+from stoker.durable_files import write_bytes, write_json
+from stoker.durable_files import write_text as write_file
+from stoker.progress import Silent
+from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
+from stoker.recovery.drill_doctor import PREPARED, with_own_corpus
+from stoker.recovery.dynamics.possible import require_possible_course
+from stoker.recovery.dynamics.spoiled_corpus import spoil_corpus
+from stoker.recovery.faults import parse_fault
+from stoker.recovery.processes import end_ranks, start_ranks
+from stoker.recovery.standby import standby
+from stoker.recovery.supervised import train
+from stoker.run_directory import RunDirectory
+from stoker.training.marks import Board
+from stoker.training.origin import write_origin
+from stoker.training.rank import Job
+
+SAMPLES = "bad_samples.json"
+_LONGEST_SECONDS = 240.0
+
+
+def prepare_text(folder: Path, case: Case) -> None:
+    """Write the text, and prepare the one corpus that all runs are trained on."""
+    if not (folder / "text" / "few.jsonl").is_file():
+        write_text(folder / "text")
+    prepare(_loaded(folder, case), Silent())
+
+
+def _loaded(folder: Path, case: Case) -> LoadedRecipe:
+    path = folder / "recipes" / f"{case.name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    data = {**case.recipe["data"], "prepared": str(folder / "prepared")}
+    for source in data["sources"]:
+        source["paths"] = [str(folder / "text" / f"{source['name']}.jsonl")]
+    content = {**case.recipe, "run": str(folder / "runs" / case.name), "data": data}
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return load_recipe(path)
+
+
+def run_case(folder: Path, case: Case) -> None:
+    """Train it. Prints into a file of its own. Raises what ends it."""
+    loaded = _loaded(folder, case)
+    run = loaded.run
+    run.path.mkdir(parents=True)
+    _print_to(run.path / "output.log")
+    faults = tuple(map(parse_fault, case.faults))
+    for fault in faults:
+        require_possible_course(fault, loaded.recipe)
+    corpus = prepare(loaded, Silent())
+    bad = [fault for fault in faults if fault.kind == "bad_data"]
+    if bad:
+        own = run.path / PREPARED
+        own.mkdir()
+        spoiled = spoil_corpus(corpus.folder, loaded.recipe, bad, own / corpus.folder.name)
+        write_json(run.path / SAMPLES, sorted(sample for samples in spoiled.values() for sample in samples))
+        loaded = with_own_corpus(loaded, own)
+        corpus = Corpus.open(own / corpus.folder.name)
+    if case.supervised:
+        with standby(forked=True) as ready:
+            train(loaded, run, Silent(), ready, faults)
+        return
+    _train_ranks(loaded, run, corpus, faults)
+
+
+def _train_ranks(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, faults: tuple[Any, ...]) -> None:
+    """The ranks alone, without what is measured and planned before."""
+    recipe = loaded.recipe
+    write_file(run.recipe, dump_recipe(recipe))
+    write_bytes(run.corpus, (corpus.folder / "manifest.json").read_bytes())
+    write_origin(run, loaded.path, corpus.folder)
+    checkpoints_of(run, recipe.checkpoint)
+    ranks = recipe.layout.world_size
+    job = Job(recipe, run.path, corpus.folder, 1)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=16)
+    processes = start_ranks(
+        job, range(ranks), Board(ranks), ("127.0.0.1", listener.getsockname()[1]), listener, faults
+    )
+    try:
+        until = time.monotonic() + _LONGEST_SECONDS
+        while listening := [one for one in processes if one.listening]:
+            if time.monotonic() > until:
+                raise RuntimeError(f"not done after {_LONGEST_SECONDS:.0f} s")
+            for ready in connection.wait([one.messages for one in listening], timeout=1.0):
+                next(one for one in listening if one.messages is ready).receive()
+        for one in processes:
+            if one.failure is not None:
+                raise RuntimeError(one.failure["message"])
+    finally:
+        end_ranks(processes)
+
+
+def ask(run: Path) -> list[dict[str, Any]]:
+    """What the doctor says of a run."""
+    return [finding.model_dump(mode="json") for finding in diagnose(RunDirectory(run)).findings]
+
+
+def _print_to(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        stream.flush()
+        os.dup2(descriptor, number)
+    os.close(descriptor)
+
+
+def _work(folder: Path, case: Case, again: bool) -> None:
+    said: dict[str, Any] = {"error": None, "findings": [], "samples": []}
+    run = folder / "runs" / case.name
+    try:
+        if not again:
+            run_case(folder, case)
+        said["findings"] = ask(run)
+        if (run / SAMPLES).is_file():
+            said["samples"] = json.loads((run / SAMPLES).read_text(encoding="utf-8"))
+    except BaseException as error:
+        said["error"] = f"{type(error).__name__}: {error}"
+    run.mkdir(parents=True, exist_ok=True)
+    write_json(run / "said.json", said)
+    os._exit(0)
+
+
+class Runs:
+    """Trains cases at the same time, as many as there are processors for their ranks."""
+
+    def __init__(self, folder: Path, processors: int, again: bool) -> None:
+        self._folder, self._free, self._again = folder, processors, again
+        self._processors = processors
+        self._working: dict[int, tuple[Case, Any]] = {}
+
+    def all(self, cases: Sequence[Case], told: Any) -> dict[str, dict[str, Any]]:
+        """What the doctor said of each, by name; `told` is called with each case that is done."""
+        found: dict[str, dict[str, Any]] = {}
+        waiting = list(cases)
+        while waiting or self._working:
+            while waiting and self._needs(waiting[0]) <= self._free:
+                self._start(waiting.pop(0))
+            ended = connection.wait(list(self._working))
+            for sentinel in ended:
+                case, process = self._working.pop(int(sentinel))  # type: ignore[call-overload]
+                process.join()
+                self._free += self._needs(case)
+                said = self._folder / "runs" / case.name / "said.json"
+                lost = {"error": f"ended with {process.exitcode}", "findings": [], "samples": []}
+                found[case.name] = json.loads(said.read_text(encoding="utf-8")) if said.is_file() else lost
+                told(case, found[case.name])
+        return found
+
+    def _needs(self, case: Case) -> int:
+        return 1 if self._again else min(case.ranks, self._processors)
+
+    def _start(self, case: Case) -> None:
+        (self._folder / "runs" / case.name / "said.json").unlink(missing_ok=True)
+        process = get_context("fork").Process(target=_work, args=(self._folder, case, self._again))
+        process.start()
+        self._free -= self._needs(case)
+        self._working[process.sentinel] = (case, process)
