@@ -66,6 +66,7 @@ class Beside:
         self._process.wait()
         self._listen()
         self._close()
+        self._process, self._wanted = None, False
 
     def _start(self) -> None:
         try:

@@ -88,6 +88,7 @@ class Monitor:
         self._findings: list[Finding] = []
         self._judgements: list[Judgement] = []
         self._next_diagnosis = 0.0
+        self._now = time.time()
         self._next_position = time.monotonic() + _POSITION_SECONDS
         self._points: list[Point] = []
         self._followers: dict[int, Follower] = {}
@@ -117,7 +118,7 @@ class Monitor:
             for entry in follower.new_rows():
                 self._take(rank, entry)
         self._hand_over_points()
-        when = time.time() if now is None else now
+        when = self._now = time.time() if now is None else now
         diagnosing = 0.0
         if self._recipe.alerts.enabled:
             if diagnose or time.monotonic() >= self._next_diagnosis:
@@ -186,6 +187,8 @@ class Monitor:
         for notice, to_people in self._alerting.take(self._judgements, now):
             self._write("alert", notice.as_detail())
             if to_people and self._notifying is not None:
+                if self._record is not None:  # first: a monitor that dies in between must not tell it again
+                    self._record.flush()
                 self._notifying.give(self._content(notice))
 
     def _diagnose(self, now: float) -> float:
@@ -220,7 +223,7 @@ class Monitor:
             "step": self.picture.step,
             "event": event,
             "attempt": self.picture.first.get("attempt"),
-            "time": time.time(),
+            "time": self._now,
             "detail": dict(detail),
         }
         if self._record is not None:

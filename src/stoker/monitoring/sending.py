@@ -43,8 +43,8 @@ class Outbox(Generic[Item]):
         self._condition = threading.Condition()
         self._busy = False
         self._closing = False
-        self._failing = False
-        self._overflowed = False
+        self._in_trouble = False
+        """It has been said that items do not arrive."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -63,9 +63,8 @@ class Outbox(Generic[Item]):
                 self._items.popleft()
                 self.given_up += 1
             self._condition.notify()
-        if overflow and not self._overflowed:
-            self._overflowed = True
-            self._say(f"{self.name} does not keep up; what is oldest is left out")
+        if overflow:
+            self._tell("does not keep up; what is oldest is left out")
 
     def close(self, seconds: float) -> bool:
         """Deliver what waits for at most so many seconds; whether all of it was. A thread that hangs is left to die
@@ -97,9 +96,7 @@ class Outbox(Generic[Item]):
             try:
                 self._deliver(item)
             except Exception as error:
-                if not self._failing:
-                    self._failing = True
-                    self._say(f"{self.name} fails: {error}")
+                self._tell(f"fails: {error}")
                 if attempt + 1 < self._tries:
                     with self._condition:
                         if self._closing:
@@ -108,11 +105,17 @@ class Outbox(Generic[Item]):
                             self._is_closing, min(_LONGEST_PAUSE_SECONDS, self._pause * 2**attempt)
                         )
             else:
-                if self._failing:
-                    self._failing = False
+                if self._in_trouble and not self._items:
+                    self._in_trouble = False
                     self._say(f"{self.name} works again")
                 return
         self.given_up += 1
+
+    def _tell(self, trouble: str) -> None:
+        with self._condition:
+            told, self._in_trouble = self._in_trouble, True
+        if not told:
+            self._say(f"{self.name} {trouble}")
 
     def _is_closing(self) -> bool:
         return self._closing
