@@ -1,6 +1,6 @@
 """The doctor's examination: runs in which something drawn is wrong, or nothing, and what `stoker diagnose` says.
 
-    .venv/bin/python benchmarks/examination.py --seeds building --runs 2 --causes html_text,leak
+    .venv/bin/python benchmarks/examination.py --seeds building --runs 2 --causes html_text,memory_leak
     .venv/bin/python benchmarks/examination.py --seeds building --keep FOLDER
     .venv/bin/python benchmarks/examination.py --seeds building --again FOLDER
     make examine
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +33,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from benchmarks.examination_cases import CAUSES, CLEAN, Case, draw_case  # noqa: E402
 from benchmarks.examination_marks import Marked, mark, tables  # noqa: E402
-from benchmarks.examination_runs import Runs, prepare_text  # noqa: E402
+from benchmarks.examination_runs import Runs, examine, prepare_text, said  # noqa: E402
 
 from stoker.recovery.forked import Forked  # noqa: E402
 
@@ -58,11 +59,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = kept.resolve() if kept else Path(temporary)
         marked = _examined(cases, folder, again=given.again is not None, keep=kept is not None)
-    said = tables(marked)
+    found = tables(marked)
     took = f"{len(marked)} runs in {(time.monotonic() - begun) / 60:.1f} minutes, load {os.getloadavg()[0]:.1f}"
-    print(f"\n{said}\n{took}")
+    print(f"\n{found}\n{took}")
     if given.seeds == "final" and not given.causes and given.again is None:
-        _write(f"{datetime.now(UTC):%Y-%m-%d}, two cores, {took}.\n\n{said}")
+        _write(f"{datetime.now(UTC):%Y-%m-%d}, two cores, {took}.\n\n{found}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -96,14 +97,16 @@ def _examined(cases: list[Case], folder: Path, *, again: bool, keep: bool) -> li
         for case in cases:
             shutil.rmtree(folder / "runs" / case.name, ignore_errors=True)
 
-    def told(case: Case, said: dict[str, object]) -> None:
-        one = mark(case, said)
+    def done(case: Case) -> None:
+        one = mark(case, said(folder, case))
         marked.append(one)
         print(f"{len(marked)}/{len(cases)} {one}", flush=True)
         if not keep:
             shutil.rmtree(folder / "runs" / case.name, ignore_errors=True)
 
-    Runs(folder, min(2, os.cpu_count() or 1), again).all(cases, told)
+    processors = min(2, os.cpu_count() or 1)
+    runs = Runs(partial(examine, folder, again), processors, lambda one: 1 if again else min(one.ranks, processors))
+    runs.all(cases, done)
     return marked
 
 

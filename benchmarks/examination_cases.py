@@ -63,7 +63,7 @@ class _Draw:
 
     def step(self) -> int:
         """One in the middle of the run."""
-        return self.dice.randint(max(60, int(0.3 * self.steps)), int(0.65 * self.steps))
+        return self.dice.randint(max(80, int(0.3 * self.steps)), int(0.65 * self.steps))
 
     def rank(self) -> int:
         return self.dice.randrange(self.recipe["layout"]["dp_replicate"])
@@ -108,14 +108,14 @@ def _run(dice: random.Random, seed: int, ranks: int) -> dict[str, Any]:
                 for name in (*SOURCES, FEW)
             ],
         },
-        "tokenizer": {"vocabulary_size": 1024, "training_megabytes": 3},
+        "tokenizer": {"vocabulary_size": 512, "training_megabytes": 2},
         "model": model,
         "training": {
             "steps": steps,
-            "sequence_length": dice.choice((64, 96, 128)),
+            "sequence_length": dice.choice((64, 96)),
             "global_batch_size": dice.choice((8, 12, 16)),
             "micro_batch_size": 2,
-            "optimizer": {"name": "adamw", "learning_rate": round(10 ** dice.uniform(-3.2, -2.4), 6)},
+            "optimizer": {"name": "adamw", "learning_rate": round(10 ** dice.uniform(-2.8, -2.3), 6)},
             "schedule": {"name": dice.choice(("cosine", "constant", "wsd")), "warmup_steps": dice.randint(10, 20)},
             "gradient_clip": dice.choice((1.0, 1.0, None)),
             "device": "cpu",
@@ -267,7 +267,7 @@ def _honest(case: Case, draw: _Draw) -> Case:
         case 0:  # small batches
             training.update(global_batch_size=2 * case.ranks, micro_batch_size=1)
         case 1:  # a high learning rate
-            training["optimizer"]["learning_rate"] = round(10 ** draw.dice.uniform(-2.3, -2.0), 5)
+            training["optimizer"]["learning_rate"] = round(10 ** draw.dice.uniform(-2.2, -1.9), 5)
         case 2:  # unlucky mixtures: some source comes seldom
             for one in draw.recipe["data"]["sources"]:
                 one["weight"] *= draw.dice.choice((1, 5, 20))

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import connection, get_context
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from stoker.training.marks import Board
 from stoker.training.origin import write_origin
 from stoker.training.rank import Job
 
-SAMPLES = "bad_samples.json"
+SAMPLES, SAID = "bad_samples.json", "said.json"
 _LONGEST_SECONDS = 240.0
 
 
@@ -123,54 +123,56 @@ def _print_to(path: Path) -> None:
     os.close(descriptor)
 
 
-def _work(folder: Path, case: Case, again: bool) -> None:
-    said: dict[str, Any] = {"error": None, "findings": [], "samples": []}
+def examine(folder: Path, again: bool, case: Case) -> None:
+    """Train it, unless that has been done, ask the doctor, and write down what it says: `said` reads it."""
+    found: dict[str, Any] = {"error": None, "findings": [], "samples": []}
     run = folder / "runs" / case.name
+    (run / SAID).unlink(missing_ok=True)
     try:
         if not again:
             run_case(folder, case)
-        said["findings"] = ask(run)
+        found["findings"] = ask(run)
         if (run / SAMPLES).is_file():
-            said["samples"] = json.loads((run / SAMPLES).read_text(encoding="utf-8"))
+            found["samples"] = json.loads((run / SAMPLES).read_text(encoding="utf-8"))
     except BaseException as error:
-        said["error"] = f"{type(error).__name__}: {error}"
+        found["error"] = f"{type(error).__name__}: {error}"
     run.mkdir(parents=True, exist_ok=True)
-    write_json(run / "said.json", said)
+    write_json(run / SAID, found)
     os._exit(0)
 
 
-class Runs:
-    """Trains cases at the same time, as many as there are processors for their ranks."""
+def said(folder: Path, case: Case) -> dict[str, Any]:
+    """What the doctor said of a case that was examined."""
+    try:
+        found: dict[str, Any] = json.loads((folder / "runs" / case.name / SAID).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {"error": "its process was killed", "findings": [], "samples": []}
+    return found
 
-    def __init__(self, folder: Path, processors: int, again: bool) -> None:
-        self._folder, self._free, self._again = folder, processors, again
-        self._processors = processors
+
+class Runs:
+    """Works on cases at the same time, as many as there are processors for their ranks."""
+
+    def __init__(self, work: Callable[[Case], None], processors: int, needs: Callable[[Case], int]) -> None:
+        """`work` is called in a process of its own; `needs` says how many processors it takes."""
+        self._work, self._free, self._needs = work, processors, needs
         self._working: dict[int, tuple[Case, Any]] = {}
 
-    def all(self, cases: Sequence[Case], told: Any) -> dict[str, dict[str, Any]]:
-        """What the doctor said of each, by name; `told` is called with each case that is done."""
-        found: dict[str, dict[str, Any]] = {}
+    def all(self, cases: Sequence[Case], done: Callable[[Case], None]) -> None:
+        """Work on all; `done` is called, here, with each that is over."""
         waiting = list(cases)
         while waiting or self._working:
             while waiting and self._needs(waiting[0]) <= self._free:
                 self._start(waiting.pop(0))
-            ended = connection.wait(list(self._working))
-            for sentinel in ended:
-                case, process = self._working.pop(int(sentinel))  # type: ignore[call-overload]
+            for sentinel in connection.wait(list(self._working)):
+                assert isinstance(sentinel, int)
+                case, process = self._working.pop(sentinel)
                 process.join()
                 self._free += self._needs(case)
-                said = self._folder / "runs" / case.name / "said.json"
-                lost = {"error": f"ended with {process.exitcode}", "findings": [], "samples": []}
-                found[case.name] = json.loads(said.read_text(encoding="utf-8")) if said.is_file() else lost
-                told(case, found[case.name])
-        return found
-
-    def _needs(self, case: Case) -> int:
-        return 1 if self._again else min(case.ranks, self._processors)
+                done(case)
 
     def _start(self, case: Case) -> None:
-        (self._folder / "runs" / case.name / "said.json").unlink(missing_ok=True)
-        process = get_context("fork").Process(target=_work, args=(self._folder, case, self._again))
+        process = get_context("fork").Process(target=self._work, args=(case,))
         process.start()
         self._free -= self._needs(case)
         self._working[process.sentinel] = (case, process)
