@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from stoker.dashboard.tail import LiveTail
-from stoker.record.framing import Entry
+from stoker.dashboard.tail import LiveTail, RawEntry, entries_of
 from stoker.record.history import final_history
 from stoker.record.rows import table_of
 from stoker.record.segments import LIVE_FILE, Segment, list_segments, rank_folder
@@ -24,16 +24,28 @@ Integers = npt.NDArray[np.int64]
 _MOST_PIECES = 24
 
 
-@dataclass(frozen=True)
 class Chunk:
     """Neighbouring rows of one kind: a sealed file, or rows that are not sealed yet."""
 
-    first: int
-    last: int
-    """Sequence numbers, both included."""
-    names: frozenset[str]
-    source: Path | pl.DataFrame
-    height: int
+    def __init__(self, kind: str, first: int, last: int, source: Path | list[RawEntry], height: int) -> None:
+        """`first` and `last` are sequence numbers, both included."""
+        self.kind = kind
+        self.first = first
+        self.last = last
+        self.source = source
+        self.height = height
+        self._names: frozenset[str] | None = None
+        self._table: pl.DataFrame | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns it has."""
+        if self._names is None:
+            if isinstance(self.source, Path):
+                self._names = frozenset(pl.read_parquet_schema(self.source))
+            else:
+                self._names = frozenset(self._spelled_out().columns)
+        return self._names
 
     def numbers(self, name: str) -> Numbers:
         """A column as float64: NaN where there is no value, Inf where what was recorded is not finite."""
@@ -48,15 +60,31 @@ class Chunk:
     def table(self, wanted: Sequence[str] | None = None) -> pl.DataFrame:
         """Columns as they were recorded; all without `wanted`."""
         names = sorted(self.names) if wanted is None else [name for name in wanted if name in self.names]
-        if isinstance(self.source, pl.DataFrame):
-            return self.source.select(names)
-        return pl.read_parquet(self.source, columns=names)
+        if isinstance(self.source, Path):
+            return pl.read_parquet(self.source, columns=names)
+        return self._spelled_out().select(names)
+
+    def newest(self, count: int) -> pl.DataFrame:
+        """The last `count` rows; of a sealed file all, where it has not many more."""
+        if isinstance(self.source, Path):
+            begin = max(0, self.height - count)
+            return pl.scan_parquet(self.source).slice(begin, self.height - begin).collect()
+        if self._table is not None:
+            return self._table.tail(count)
+        return table_of(self.kind, entries_of(self.source[-count:]))
 
     def row(self, index: int) -> pl.DataFrame:
         """One row, whole."""
-        if isinstance(self.source, pl.DataFrame):
-            return self.source.slice(index, 1)
-        return pl.scan_parquet(self.source).slice(index, 1).collect()
+        if isinstance(self.source, Path):
+            return pl.scan_parquet(self.source).slice(index, 1).collect()
+        return self._spelled_out().slice(index, 1)
+
+    def _spelled_out(self) -> pl.DataFrame:
+        assert not isinstance(self.source, Path)
+        if self._table is None:
+            self._table = table_of(self.kind, entries_of(self.source))
+            self.height = self._table.height
+        return self._table
 
 
 _Key = tuple[int, int]
@@ -116,7 +144,8 @@ class RankColumns:
         with self._lock:
             found: set[str] = set()
             for chunk in self._chunks.get(kind, ()):
-                found |= chunk.names
+                with suppress(OSError, pl.exceptions.PolarsError):
+                    found |= chunk.names
             return sorted(found)
 
     def height(self, kind: str) -> int:
@@ -184,7 +213,7 @@ class RankColumns:
                 if sum(table.height for table in tables) >= count:
                     break
                 try:
-                    tables.insert(0, chunk.table(None))
+                    tables.insert(0, chunk.newest(count))
                 except (OSError, pl.exceptions.PolarsError):
                     continue
         return pl.concat(tables, how="diagonal") if tables else pl.DataFrame()
@@ -204,32 +233,30 @@ class RankColumns:
             rest = [
                 chunk
                 for chunk in self._chunks.get(kind, ())
-                if isinstance(chunk.source, pl.DataFrame) and chunk.last > through
+                if isinstance(chunk.source, list) and chunk.last > through
             ]
             self._chunks[kind] = chunks + rest
 
     def _opened(self, segment: Segment) -> Chunk | None:
         try:
-            schema = pl.read_parquet_schema(segment.path)
             height = pl.scan_parquet(segment.path).select(pl.len()).collect().item()
         except FileNotFoundError:
             return None
         except (OSError, pl.exceptions.PolarsError):
             self.damaged.add(segment.path.name)
             return None
-        return Chunk(segment.first, segment.last, frozenset(schema), segment.path, int(height))
+        return Chunk(segment.kind, segment.first, segment.last, segment.path, int(height))
 
     def _take_tail(self) -> None:
         """Rows of the live file that no chunk holds yet."""
         through = {kind: max(chunk.last for chunk in chunks) for kind, chunks in self._chunks.items() if chunks}
         begin = bisect_right(self.tail.entries, self._taken, key=lambda entry: entry.sequence)
-        fresh: dict[str, list[Entry]] = {}
+        fresh: dict[str, list[RawEntry]] = {}
         for entry in self.tail.entries[begin:]:
             if entry.sequence > through.get(entry.kind, 0):
                 fresh.setdefault(entry.kind, []).append(entry)
         for kind, entries in fresh.items():
-            table = table_of(kind, entries)
-            chunk = Chunk(entries[0].sequence, entries[-1].sequence, frozenset(table.columns), table, table.height)
+            chunk = Chunk(kind, entries[0].sequence, entries[-1].sequence, entries, len(entries))
             self._chunks[kind] = self._compact([*self._chunks.get(kind, ()), chunk])
         if self.tail.entries:
             self._taken = max(self._taken, self.tail.entries[-1].sequence)
@@ -243,11 +270,11 @@ class RankColumns:
 
     def _compact(self, chunks: list[Chunk]) -> list[Chunk]:
         """Many small pieces that are not sealed become one."""
-        pieces = [chunk for chunk in chunks if isinstance(chunk.source, pl.DataFrame)]
+        pieces = [chunk for chunk in chunks if isinstance(chunk.source, list)]
         if len(pieces) < _MOST_PIECES:
             return chunks
-        table = pl.concat([p.source for p in pieces if isinstance(p.source, pl.DataFrame)], how="diagonal")
-        whole = Chunk(pieces[0].first, pieces[-1].last, frozenset(table.columns), table, table.height)
+        entries = [one for chunk in pieces if isinstance(chunk.source, list) for one in chunk.source]
+        whole = Chunk(pieces[0].kind, pieces[0].first, pieces[-1].last, entries, len(entries))
         return [chunk for chunk in chunks if isinstance(chunk.source, Path)] + [whole]
 
 

@@ -21,7 +21,7 @@ _LEAST_PAUSE_SECONDS = 20.0
 _PAUSE_FOR_EACH_SECOND = 10.0
 """A diagnosis that took a second is asked for again ten seconds later: a tenth of one processor at most."""
 _LONGEST_SECONDS = 600.0
-_NICENESS = 10
+_NICENESS = 19
 
 
 @dataclass

@@ -61,7 +61,7 @@ def page_of(run: WatchedRun) -> dict[str, Any]:
             kind: list(run.sparse(kind, key))
             for kind, key in (("module", "module"), ("routing", "module"), ("evaluation", "source"))
         },
-        "units": [unit for unit in UNITS if run.axis(unit) is not None],
+        "units": run.units,
         "rank_numbers": ranks,
         "machine": [rank for rank in ranks[:256] if run.rank(rank).height("machine")],
         "timelines": bool(columns.height("timeline")),

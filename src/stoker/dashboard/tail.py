@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from dataclasses import dataclass, field
@@ -11,6 +12,33 @@ from pathlib import Path
 from stoker.record.framing import MAGIC, Entry
 
 _HEADER = struct.Struct("<II")
+_BEGIN = re.compile(rb'\{"kind":"([a-z][a-z0-9_]*)","sequence":(\d+),"row":')
+
+
+@dataclass(frozen=True)
+class RawEntry:
+    """One recorded row that has not been spelled out yet: most are never looked at in full."""
+
+    kind: str
+    sequence: int
+    payload: bytes
+
+    @property
+    def entry(self) -> Entry:
+        """The row. Raises `ValueError`, `KeyError` or `TypeError` for what no writer wrote."""
+        fields = json.loads(self.payload)
+        return Entry(fields["kind"], fields["sequence"], fields["row"])
+
+
+def entries_of(raw: list[RawEntry]) -> list[Entry]:
+    """The rows, spelled out; what cannot be is left out."""
+    found = []
+    for one in raw:
+        try:
+            found.append(one.entry)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
 
 
 @dataclass
@@ -21,7 +49,7 @@ class LiveTail:
     """
 
     path: Path
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[RawEntry] = field(default_factory=list)
     """Everything the present file holds, in the order written."""
     unfinished_bytes: int = 0
     """Bytes after the last whole frame: being written, or torn by a kill."""
@@ -66,11 +94,10 @@ class LiveTail:
             payload = content[start:stop]
             if not length or stop > len(content) or zlib.crc32(payload) != checksum:
                 break
-            try:
-                fields = json.loads(payload)
-                self.entries.append(Entry(fields["kind"], fields["sequence"], fields["row"]))
-            except (ValueError, KeyError, TypeError):
+            begin = _BEGIN.match(payload)
+            if begin is None:
                 break
+            self.entries.append(RawEntry(begin[1].decode(), int(begin[2]), payload))
             position = stop
         self._offset += position
         self.unfinished_bytes = len(content) - position

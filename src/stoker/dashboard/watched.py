@@ -91,6 +91,14 @@ class WatchedRun:
         """A column of a rank's step rows over its history."""
         return self.history(rank).of(self.rank(rank).numbers("step", name))
 
+    @property
+    def units(self) -> list[str]:
+        """The axes that there are."""
+        names = set(self.columns.names("step"))
+        needed = {"tokens": "tokens_seen", "hours": "time", "flops": "tokens_seen"}
+        known = [unit for unit in UNITS if needed.get(unit, "step") in names]
+        return [unit for unit in known if unit != "flops" or self.parameters is not None]
+
     def axis(self, unit: str) -> Numbers | None:
         """Where each step of the history stands in `unit`, ascending; None where that is not known."""
         return self.made(("axis", unit), self.columns.version, lambda: self._axis(unit))

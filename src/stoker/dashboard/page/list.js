@@ -17,13 +17,13 @@ export class RunList {
     this.rows = [];
   }
 
-  async show() {
+  async show(first = null) {
     const columns = ["", "name", "state", "step", "loss", "rate", "findings", "updated", "folder"];
     replace(byId("side"));
     replace(byId("main"), el("section", {}, el("div", { class: "bar" }, el("h1", { text: words("runs") }), this.count, this.filter, this.overlay),
       el("div", { class: "card table" }, el("table", { class: "runs" }, el("thead", {}, el("tr", {}, ...columns.map((name) => el("th", { class: ["step", "loss", "rate", "updated"].includes(name) ? "n" : "", text: name ? words(name) : "" })))), this.body))));
     document.title = `${words("runs")} · Stoker`;
-    await this.fetch();
+    if (first) { this.rows = first; this.draw(); } else await this.fetch();
     this.timer = setInterval(() => { if (!document.hidden) this.fetch(); }, EVERY);
   }
 

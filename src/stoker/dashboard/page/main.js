@@ -33,13 +33,14 @@ async function show() {
   shown?.close();
   const runs = readAddress();
   let page = runs.length ? new RunPage(runs) : new RunList();
+  let all = null;
   if (!runs.length && !show.before) { // A single run needs no list.
-    const { runs: all } = await json("/api/runs").catch(() => ({ runs: [] }));
+    ({ runs: all } = await json("/api/runs").catch(() => ({ runs: [] })));
     if (all.length === 1) { view.runs = [all[0].id]; page = new RunPage(view.runs); }
   }
   show.before = true;
   shown = page;
-  await page.show();
+  await page.show(all);
   document.body.dataset.ready = "yes";
 }
 
