@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from stoker.diagnosis.document_spike import find_document_spikes
 from stoker.diagnosis.finding import Evidence, Finding
 from stoker.diagnosis.gradient_growth import find_gradient_growth
 from stoker.diagnosis.gradient_shift import find_gradient_shifts
@@ -130,6 +131,7 @@ def find_all(rows: RunRows) -> list[Finding]:
     found: list[Finding] = [*told(rows.events, last)]
     for detect in (_of_loss, _of_figures, _of_recipe, _of_time, _of_ranks, _of_routing, _of_evaluations):
         found += detect(rows)
+    found += find_document_spikes(rows.documents)
     found += _of_batches(rows, found)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
     merged = [
@@ -187,9 +189,14 @@ def _of_batches(rows: RunRows, found: list[Finding]) -> list[Finding]:
     suspected = [one.first_step for one in found if one.kind in _ABOUT_DOCUMENTS and one.first_step is not None]
     suspected += [step + 1 for step in rows.resumed()]
     other = find_other_order(rows.table, rows.text.digest, suspected)
-    # Another mixture or length is other samples too, and so is a batch that came before.
-    apart = [one for one in other if not any(overlap(one, known) for known in changed)]
-    return changed + [judged(one, rows.table, rows.documents) for one in apart]
+    for one in other:
+        if any(overlap(one, known) for known in changed if known.kind == "repeated_data"):
+            continue
+        found_out = judged(one, rows.table, rows.documents, changed)
+        if found_out is not None:  # its mixture follows from it
+            mixed = [known for known in changed if known.kind == "mixture_shift" and overlap(one, known)]
+            changed = [known for known in changed if known not in mixed] + [found_out]
+    return changed
 
 
 def _of_time(rows: RunRows) -> Iterator[Finding]:

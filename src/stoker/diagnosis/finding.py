@@ -40,6 +40,8 @@ Kind = Literal[
     "record_incomplete",
 ]
 WEIGHT: Mapping[Severity, int] = {"alarm": 2, "warning": 1, "note": 0}
+PACE: tuple[Kind, ...] = ("slow_rank", "throughput_drop", "jitter", "stall")
+"""Kinds about how long steps take, and not what they do to the weights."""
 Part = Literal["compute", "communication", "data", "host"]
 """What of a step took longer."""
 UNKNOWN = "unknown"
@@ -116,9 +118,11 @@ class Finding(BaseModel):
     remedy: Remedy
 
     @property
-    def rank_of_importance(self) -> tuple[int, float, int]:
-        """Sorts findings, the most important first: severity, then how sure, then the earlier."""
-        return -WEIGHT[self.severity], -round(self.confidence, 2), self.first_step or 0
+    def rank_of_importance(self) -> tuple[int, bool, float, int]:
+        """Sorts findings, the most important first: severity, notes about the pace last, then how sure, then the
+        earlier."""
+        of_pace = self.severity == "note" and self.kind in PACE
+        return -WEIGHT[self.severity], of_pace, -round(self.confidence, 2), self.first_step or 0
 
 
 def confidence_of(observed: float, limit: float) -> float:

@@ -8,9 +8,10 @@ import numpy as np
 
 from stoker.diagnosis.finding import Evidence, Finding, Severity, confidence_of
 from stoker.diagnosis.recent_past import (
+    TO_DEVIATIONS,
     Curve,
     Numbers,
-    past_deviation,
+    past_median,
     rolling_median,
     shifted,
     window_of,
@@ -26,9 +27,12 @@ _SUDDEN_SHARE = 0.6
 """Of the change, that lies between the rows next to it: what comes over many rows is learning."""
 _ON_ITS_SIDE = 0.85
 """Of the sixteen rows on either side."""
+_MOST_TREND = 0.35
+"""Of the change, by which the eight rows before it differ from the eight before those."""
 _ALIKE = 0.4
 """Of the change, that modules may differ by."""
-_EARLY_ROWS = 24
+_OF_MEDIANS = 0.4
+"""Of the deviation of differences from row to row: that of medians of eight rows, with some room."""
 
 
 def find_gradient_shifts(norm: Curve, by_module: Mapping[str, Curve]) -> list[Finding]:
@@ -45,10 +49,11 @@ def find_gradient_shifts(norm: Curve, by_module: Mapping[str, Curve]) -> list[Fi
         return []
     before = shifted(rolling_median(logs, window, min(window, _AFTER)), 1)
     change = shifted(rolling_median(logs, _AFTER, _AFTER), 1 - _AFTER) - before
-    spread = shifted(past_deviation(change, 4 * window, _AFTER)[1], _AFTER)
-    limit = np.maximum(_DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), _LEAST)
+    # From row to row: a curve that falls would make its own changes look usual.
+    noise = shifted(past_median(np.abs(np.diff(logs, prepend=logs[:1])), 2 * window, _AFTER), 1) * TO_DEVIATIONS
+    limit = np.maximum(_DEVIATIONS * np.fmax(_OF_MEDIANS * noise, _LEAST_DEVIATION), _LEAST)
     size = np.abs(np.nan_to_num(change))
-    strong = np.flatnonzero((size > limit) & (np.arange(size.size) >= _EARLY_ROWS))
+    strong = np.flatnonzero((size > limit) & (np.arange(size.size) >= 2 * window))
     found = []
     while strong.size:
         near = strong[strong < strong[0] + 2 * _AFTER]
@@ -74,6 +79,10 @@ def _is_sudden(logs: Numbers, at: int, before: float, change: float) -> bool:
     three_before, three_after = np.median(logs[max(0, at - 3) : at]), np.median(logs[at : at + 3])
     beyond = np.sign(change) * (logs - before - change / 2) > 0
     earlier, later = beyond[max(0, at - 2 * _AFTER) : at], beyond[at : at + 2 * _AFTER]
+    long_before = logs[max(0, at - 2 * _AFTER) : max(1, at - _AFTER)]
+    trend = abs(float(np.median(logs[max(0, at - _AFTER) : at]) - np.median(long_before)))
+    if trend > _MOST_TREND * abs(change):
+        return False
     apart = np.mean(~earlier) > _ON_ITS_SIDE and np.mean(later) > _ON_ITS_SIDE
     return bool(apart and np.sign(change) * (three_after - three_before) > _SUDDEN_SHARE * abs(change))
 

@@ -90,7 +90,9 @@ def _merged(group: Sequence[Finding], family: Sequence[Kind]) -> Finding:
     foremost = min(group, key=lambda one: (family.index(one.kind), -WEIGHT[one.severity], _begin(one)))
     severest = max(group, key=lambda one: WEIGHT[one.severity])
     ends = [one.last_step for one in group if one.last_step is not None]
-    begins = [one.first_step for one in group if one.first_step is not None]
+    # What looks at rows of one rank and part knows best when it began.
+    exact = [one for one in group if one.part is not None] or group
+    begins = [one.first_step for one in exact if one.first_step is not None]
     return foremost.model_copy(
         update={
             "cause": next((one.cause for one in group if one.cause != "unknown"), "unknown"),

@@ -113,4 +113,4 @@ def _since(values: Numbers, begin: int) -> int:
     end."""
     start = int(_SETTLING_SHARE * values.size)
     line = np.linspace(values[start], values[-1], values.size - start)
-    return min(begin, start + int(np.argmax(line - values[start:])))
+    return max(begin, start + int(np.argmax(line - values[start:])))

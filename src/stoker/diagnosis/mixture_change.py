@@ -36,18 +36,25 @@ def find_mixture_changes(steps: Steps, tokens: Mapping[str, Numbers]) -> list[Fi
     if steps.size < 3 * _TOGETHER:
         return []
     window = window_of(steps.size)
-    sums = np.cumsum(np.concatenate([np.zeros((len(counts), 1)), counts], axis=1), axis=1)
-    found, begin, at = [], 0, 2 * _TOGETHER
-    while at < steps.size:
-        noticed = _noticed(sums, begin, at, window)
+    found: list[Finding] = []
+    rows = np.arange(steps.size)
+    """Those that are not of a stretch that was found: what comes after one is held against what was before it."""
+    at = 2 * _TOGETHER
+    while True:
+        sums = _sums(counts[:, rows])
+        noticed = _noticed(sums, at, window)
         if noticed is None:
-            break
-        usual = _share(sums, max(begin, noticed - window - _TOGETHER), noticed - _TOGETHER)
-        first = _first(counts, usual, noticed)
+            return found
+        usual = _share(sums, max(0, noticed - window - _TOGETHER), noticed - _TOGETHER)
+        first = _first(counts[:, rows], usual, noticed)
         last = _last(sums, usual, first)
-        found.append(_finding(list(tokens), steps, sums, usual, first, last))
-        begin, at = last + 1, last + 1 + 2 * _TOGETHER
-    return found
+        found.append(_finding(list(tokens), steps[rows], sums, usual, first, last))
+        rows = np.delete(rows, slice(first, last + 1))
+        at = max(at, first)
+
+
+def _sums(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.cumsum(np.concatenate([np.zeros((len(counts), 1)), counts], axis=1), axis=1)
 
 
 def _share(sums: npt.NDArray[np.float64], begin: int, end: int) -> Numbers:
@@ -59,17 +66,17 @@ def _moved(sums: npt.NDArray[np.float64], usual: Numbers, begin: int, end: int) 
     return float(np.abs(_share(sums, begin, end) - usual).sum() / 2)
 
 
-def _noticed(sums: npt.NDArray[np.float64], begin: int, at: int, window: int) -> int | None:
+def _noticed(sums: npt.NDArray[np.float64], at: int, window: int) -> int | None:
     """The first end of four rows whose shares differ from those of the window before them."""
     rows = sums.shape[1] - 1
-    ends = np.arange(max(at, begin + 2 * _TOGETHER), rows + 1)
+    ends = np.arange(2 * _TOGETHER, rows + 1)
     if not ends.size:
         return None
     own = sums[:, ends] - sums[:, ends - _TOGETHER]
-    past = sums[:, ends - _TOGETHER] - sums[:, np.maximum(ends - _TOGETHER - window, begin)]
+    past = sums[:, ends - _TOGETHER] - sums[:, np.maximum(ends - _TOGETHER - window, 0)]
     moved = np.abs(own / own.sum(axis=0) - past / np.maximum(past.sum(axis=0), 1)).sum(axis=0) / 2
     most = np.maximum.accumulate(np.concatenate([[0.0] * _TOGETHER, moved]))[: moved.size]
-    high = np.flatnonzero(moved > np.maximum(_LEAST, _TIMES * most))
+    high = np.flatnonzero((moved > np.maximum(_LEAST, _TIMES * most)) & (ends >= at))
     return int(ends[high[0]]) if high.size else None
 
 

@@ -73,14 +73,14 @@ def _evidence(finding: Finding, signs: Sequence[Sign]) -> tuple[Evidence, ...]:
 
 
 def _at_fault(rows: RunRows, incident: Incident, cause: Cause, finding: Finding) -> Finding:
-    """With the documents whose text shows the cause, where it is one of text."""
+    """With the documents whose text shows the cause, where it is one of text: then somebody should look at them."""
     if not cause.features or rows.text is None:
         return finding
     known = [incident.text[feature] for feature in cause.features if feature in incident.text]
-    best = max(known, key=lambda one: one.score, default=None)
-    if best is None or not best.passages:
+    passages = list(dict.fromkeys(one for contrast in known for one in contrast.passages))
+    if not passages:
         return finding
-    samples = sorted({one.sample for one in best.passages})
+    samples = sorted({one.sample for one in passages})
     ranges: list[tuple[int, int]] = []
     for sample in samples:
         if ranges and sample == ranges[-1][1] + 1:
@@ -89,8 +89,9 @@ def _at_fault(rows: RunRows, incident: Incident, cause: Cause, finding: Finding)
             ranges.append((sample, sample))
     return finding.model_copy(
         update={
+            "severity": "warning" if finding.severity == "note" else finding.severity,
             "documents": tuple(ranges),
-            "names": tuple(rows.text.names(best.passages)),
-            "sources": tuple(dict.fromkeys((*finding.sources, *(one.source for one in best.passages)))),
+            "names": tuple(rows.text.names(passages)),
+            "sources": tuple(dict.fromkeys((*finding.sources, *(one.source for one in passages)))),
         }
     )

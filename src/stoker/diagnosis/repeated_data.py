@@ -17,6 +17,8 @@ _RECORDED = 0.99
 _FEWEST_OF_ORDER = 3
 """Different batches that come again in the same order."""
 _LOOKS = 8
+_OF_EARLIER = 0.8
+"""Share of the samples that are not a step's own, which have to be those of earlier steps."""
 MEASURE = "batch (by its digest)"
 
 
@@ -122,32 +124,42 @@ def overlap(one: Finding, other: Finding) -> bool:
     return max(firsts) <= min(lasts)
 
 
-def judged(finding: Finding, table: pl.DataFrame, documents: pl.DataFrame) -> Finding:
-    """Whether the other samples are those of one earlier step, again and again, or of an order that began anew.
+def judged(
+    finding: Finding, table: pl.DataFrame, documents: pl.DataFrame, others: Sequence[Finding]
+) -> Finding | None:
+    """What the other samples are: those of one earlier step, again, or of an order that began anew; None where they
+    are what another mixture or length of the sequences (`others`) gives.
 
     By the numbers of the samples whose documents were recorded, where they were; else by whether it ends.
     """
     begin, end = finding.first_step or 0, finding.last_step or 0
-    ranges = {
-        step: (first, after)
-        for step, first, after in table.select("step", "first_sample", "last_sample").drop_nulls().iter_rows()
-    }
-    origins: set[int] = set()
-    if {"step", "sample"} <= set(documents.columns):
-        own = documents.filter(pl.col("step").is_between(begin, end)).drop_nulls(["step", "sample"])
-        for step, sample in own.select("step", "sample").iter_rows():
-            first, after = ranges.get(step, (sample, sample + 1))
-            if not first <= sample < after:
-                origins.add(_step_of(ranges, sample))
+    origins = _origins(table, documents, begin, end)
+    earlier = [(step, origin) for step, origin in origins if 0 <= origin < step]
+    if len(earlier) < _OF_EARLIER * max(len(origins), 1) and any(overlap(finding, other) for other in others):
+        return None
+    if not origins and others:
+        return None
     lasts = bool(table.height) and end >= int(table["step"].to_numpy()[-1])
-    again = len(origins) == 1 if origins else not lasts
+    again = len({origin for _, origin in earlier}) == 1 if earlier else not lasts
     if not again:
         return finding
-    said = f"of step {min(origins)}, in part or whole" if origins else "another"
+    said = f"of step {earlier[0][1]}, in part or whole" if earlier else "another"
     evidence = finding.evidence[0].model_copy(update={"observed": said})
     return finding.model_copy(update={"cause": REPEATED, "evidence": (evidence, *finding.evidence[1:])})
 
 
-def _step_of(ranges: dict[int, tuple[int, int]], sample: int) -> int:
-    """The step that the recipe gives the sample to; -1 for none of the record's."""
-    return next((step for step, (first, after) in ranges.items() if first <= sample < after), -1)
+def _origins(table: pl.DataFrame, documents: pl.DataFrame, begin: int, end: int) -> list[tuple[int, int]]:
+    """(step, the step that the recipe gives the sample to) of the samples recorded of steps `begin` to `end` that
+    are not the step's own; -1 where it is none of the record's."""
+    if not {"step", "sample"} <= set(documents.columns) or "first_sample" not in table.columns:
+        return []
+    ranges = table.select("step", "first_sample", "last_sample").drop_nulls().sort("first_sample")
+    steps, firsts, afters = (ranges[name].to_numpy() for name in ("step", "first_sample", "last_sample"))
+    own = documents.filter(pl.col("step").is_between(begin, end)).drop_nulls(["step", "sample"])
+    found = []
+    for step, sample in own.select("step", "sample").unique(maintain_order=True).iter_rows():
+        row = int(np.searchsorted(firsts, sample, side="right")) - 1
+        origin = int(steps[row]) if row >= 0 and sample < afters[row] else -1
+        if origin != step:
+            found.append((step, origin))
+    return found

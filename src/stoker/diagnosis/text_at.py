@@ -114,7 +114,10 @@ class Text:
         special = {self._corpus.bos_id, self._corpus.eos_id}
         ids = [one for one in ids if one not in special]
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
-        return Passage(step, span.sample, span.place, span.source, span.document, text, self._respelled(ids, text))
+        respelled = self._respelled(ids, text)
+        # A stretch may begin or end inside a character.
+        text = text.strip("\N{REPLACEMENT CHARACTER}")
+        return Passage(step, span.sample, span.place, span.source, span.document, text, respelled)
 
     def _respelled(self, ids: list[int], text: str) -> float:
         again = Counter(self._tokenizer.encode(text, add_special_tokens=False).ids)

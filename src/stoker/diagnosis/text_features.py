@@ -18,7 +18,7 @@ MOST_OF_A_FEATURE = 12.0
 """Nats: one feature alone says no more."""
 _TELLING = 2.0
 _CHARACTERS = 2000
-_FEWEST_CHARACTERS = 48
+_FEWEST_CHARACTERS = 12
 _REPEATED = 12
 """Characters in a row that do not come twice by chance."""
 _MARKUP = re.compile(r"</?[a-zA-Z!][^<>]{0,300}>|&(?:#x?[0-9a-fA-F]+|[a-zA-Z]{2,8});")
