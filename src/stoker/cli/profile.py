@@ -82,7 +82,6 @@ def _show(found: Profile, json: bool) -> None:
         table(*telling.parts(found)),
         table(*telling.operator_table(found)),
         table(*telling.predicted_table(found)),
-        table(*telling.check_table(found)),
-        "\n".join(telling.advice(found)),
+        "\n".join(telling.check_list(found)),
     ]
     print_result("\n\n".join(section.rstrip() for section in sections if section.strip()))

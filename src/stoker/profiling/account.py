@@ -77,6 +77,8 @@ def work_of(trace: RankTrace) -> list[Work]:
     for thread, operators in threads.items():
         if thread in transferring and not trace.on_device:
             continue  # what a collective does to its own tensors
+        # Of two that begin and end together the one that was called first is outside.
+        operators.sort(key=lambda one: (one.start, -one.end, one.number, one.name))
         nested = nest([one.start for one in operators], [one.end for one in operators])
         kinds = _kinds(operators, nested.parents.tolist(), phases)
         if trace.on_device:
@@ -136,7 +138,8 @@ def _account(trace: RankTrace, layout: Layout, number: int, step: Range, work: S
     computing = of_pairs((one.start, one.end) for one in here) & whole
     waiting, bubble = _waiting(trace, layout, sent)
     own = {name: of_pairs((p.start, p.end) for p in trace.phases if p.name == name) for name in OWN_PHASES}
-    working = [(name, own[name] & computing) for name in OWN_PHASES]
+    # On an accelerator what a phase launched may run after its end.
+    working = [(name, of_pairs((w.start, w.end) for w in here if w.phase == name)) for name in OWN_PHASES]
     layers = [*working, (COMPUTE, computing), (BUBBLE, bubble), (EXPOSED, waiting), *own.items()]
     parts = partition(window, layers, HOST)
     communicating = (of_pairs((one.start, one.end) for one in sent) | waiting | bubble) & whole

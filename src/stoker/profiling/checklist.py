@@ -14,7 +14,7 @@ from stoker.profiling.operators import MULTIPLES
 from stoker.recipe import Recipe
 
 Said = Literal["yes", "no", "unknown"]
-_LITTLE = 0.01
+_LITTLE = 0.02
 _SOME = 0.05
 """Shares of a step below which a loss is no matter."""
 _EVEN = 1.05
@@ -262,8 +262,9 @@ def _hidden(case: Case) -> Answer:
     ranks = case.picture.ranks
     worst, seconds = _worst(case, EXPOSED)
     parts = sorted(worst.sent, key=lambda one: -one.exposed)
-    most = f", most for {parts[0].kind} along {parts[0].dimension} ({wording.duration(parts[0].exposed)})"
-    told = most if parts and parts[0].exposed else ""
+    told = ""
+    if parts and parts[0].exposed:
+        told = f", most for {parts[0].kind} along {parts[0].dimension} ({wording.duration(parts[0].exposed)})"
     all_ = sum(one.communication for one in ranks)
     hidden = sum(one.overlapped for one in ranks) / all_ if all_ else 1.0
     return Answer(
@@ -301,7 +302,7 @@ def _together(case: Case) -> Answer:
     return Answer(
         "communication",
         question,
-        _said(worst.late <= 2 * _LITTLE * case.wall),
+        _said(worst.late <= _LITTLE * case.wall),
         f"rank {worst.rank} waits {case.share(worst.late)} for ranks that are not there yet; rank {last} comes "
         f"last to {wording.percent(case.picture.last[last])} of its collectives",
         "see whether that rank has more tokens, more layers or a slower machine (`stoker diagnose`)",
@@ -330,7 +331,9 @@ def _buckets(case: Case) -> Answer:
         _said(mean >= _LARGE_MESSAGE or exposed <= _LITTLE * case.wall),
         f"{wording.size(mean)} each on average, {count / len(case.picture.ranks):,.0f} in a step of a rank, of "
         f"which {case.share(exposed)} are waited for",
-        "a larger layout.gradient_bucket_mib; with dp_shard larger blocks",
+        "a larger layout.gradient_bucket_mib; with dp_shard larger blocks"
+        if sent / len(case.picture.ranks) > 2 * _LARGE_MESSAGE
+        else "the model has too little to send for large messages: more micro-batches in a step send it less often",
         exposed,
     )
 

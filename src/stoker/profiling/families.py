@@ -108,5 +108,10 @@ def flops_of(name: str, shapes: Sequence[Shape]) -> int:
     first = shapes[1:4] if backward else shapes[:3]
     if len(first) < 2 or any(len(shape) != 4 for shape in first[:2]):
         return 0
-    (batch, heads, queries, size), keys = first[0], first[1][2]
+    if name.startswith("stoker::document_attention"):  # [batch, length, heads, size] where torch has heads first
+        (batch, queries, heads, size), keys = shapes[0], shapes[1][1]
+    elif name.startswith("aten::"):
+        (batch, heads, queries, size), keys = first[0], first[1][2]
+    else:
+        return 0
     return (10 if backward else 4) * batch * heads * queries * keys * size

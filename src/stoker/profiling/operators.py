@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stoker.profiling.account import StepAccount, Work
+from stoker.profiling.account import OWN_PHASES, StepAccount, Work
 from stoker.profiling.families import (
     ATTENTION,
     MATMUL,
@@ -54,7 +54,7 @@ class Totals:
     unfused_calls: int = 0
 
     def add(self, operators: Sequence[Operator], work: Sequence[Work], accounts: Sequence[StepAccount]) -> None:
-        """Add what one rank did in its steps."""
+        """Add what one rank did in its steps' forward and backward passes and between them."""
         windows = [account.window for account in accounts]
         for operator in operators:
             if _within(operator.start, windows):
@@ -62,7 +62,7 @@ class Totals:
                 self.unfused_calls += is_unfused_attention(operator.name)
         called: set[int] = set()
         for one in work:
-            if one.operator is not None and _within(one.start, windows):
+            if one.operator is not None and one.phase not in OWN_PHASES and _within(one.start, windows):
                 self._add(one, one.operator, is_new=id(one.operator) not in called)
                 called.add(id(one.operator))
 

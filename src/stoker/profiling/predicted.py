@@ -41,6 +41,7 @@ def compare(
     """Of one rank's step: seconds by category, exposed communication by dimension, recomputation within compute."""
     exposed_dp = sum(seconds for name, seconds in exposed.items() if _is_data_parallel(name))
     others = sum(exposed.values()) - exposed_dp - sum(exposed.get(name, 0.0) for name in ("tp", "cp", "ep"))
+    beside = categories["checkpoint"] + categories["evaluation"]
     parts: list[tuple[str, float | None, float]] = [
         ("compute", plan.compute, categories[COMPUTE] - repeated),
         ("recompute", plan.recompute, repeated),
@@ -52,10 +53,10 @@ def compare(
         ("optimizer", plan.optimizer, categories["optimizer"]),
         ("other communication", None, max(0.0, others)),
         ("data", None, categories["data"]),
+        ("host", None, categories[HOST]),
         ("checkpoint", None, categories["checkpoint"]),
         ("evaluation", None, categories["evaluation"]),
-        ("host", None, categories[HOST]),
-        ("the whole step", plan.total, wall),
+        ("a step without saving and evaluation", plan.total, wall - beside),
     ]
     return tuple(
         Compared(what, given, measured, _is_off(given, measured, wall))

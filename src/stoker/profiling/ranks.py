@@ -16,7 +16,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from stoker.child_processes import die_with_parent, fork_server
 from stoker.errors import EXIT_FAILED, StokerError
-from stoker.profiling.recording import Recorded, Recording, Steps, remember_collectives
+from stoker.profiling.recording import Recorded, Recording, Steps, set_up_environment
 from stoker.training.rank import Job, train_rank
 from stoker.training.signals import StopRequest
 
@@ -37,7 +37,6 @@ class Profiled:
 
 def record_as_rank(work: Profiled, rank: int, local_rank: int, local_ranks: int, store: Any, say: Say) -> None:
     """Train as one rank up to the last step that is wanted, and leave a trace. Collective over all ranks."""
-    remember_collectives()
     recording = Recording(work.steps, work.folder, say)
     try:
         train_rank(
@@ -59,6 +58,7 @@ def record_as_rank(work: Profiled, rank: int, local_rank: int, local_ranks: int,
 
 def record_here(work: Profiled, say: Say) -> None:
     """Have every rank of the job's layout leave its trace. Raises the error of the rank that failed first."""
+    set_up_environment()
     context = fork_server("stoker.profiling.ranks")
     ranks = work.job.recipe.layout.world_size
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

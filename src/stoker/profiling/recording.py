@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from stoker.durable_files import write_json
@@ -21,11 +20,12 @@ from stoker.parallel import World
 from stoker.profiling.collectives import members_of_groups, recorded_collectives
 from stoker.profiling.trace import PHASE, STEP, WAIT
 from stoker.training.clock import PhaseClock
+from stoker.training.clock_offset import measure_clock_offset
 from stoker.training.marks import Marks
 from stoker.training.trainer import Trainer
 
 _FLIGHTS_KEPT = "20000"
-_ROUND_TRIPS = 9
+_NOTHING_BELOW = "9"
 _SETTLING_STEPS = 2
 """The first steps of a process allocate, and say nothing about what a step costs."""
 
@@ -49,9 +49,14 @@ class Recorded(Exception):
     """What was to be profiled is on disk, and the run ends here."""
 
 
-def remember_collectives() -> None:
-    """Have torch keep enough collectives in mind; called before it is asked to make the first group."""
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", _FLIGHTS_KEPT)
+def set_up_environment() -> None:
+    """Have torch keep enough collectives in mind, and its profiler's notices to itself. Before torch is loaded."""
+    for name, value in (
+        ("TORCH_FR_BUFFER_SIZE", _FLIGHTS_KEPT),
+        ("KINETO_LOG_LEVEL", _NOTHING_BELOW),
+        ("TORCH_CPP_LOG_LEVEL", "ERROR"),
+    ):
+        os.environ.setdefault(name, value)
 
 
 class AnnotatedClock(PhaseClock):
@@ -120,7 +125,7 @@ class Recording:
         self._trainer, self._world = trainer, trainer.step.model.world
         self._done = self._started = trainer.position.step
         clock = AnnotatedClock(self._world.device, trainer.clock.marks, self._step_over)
-        trainer.clock = trainer.step.clock = clock
+        trainer.clock = trainer.step.clock = trainer.telemetry.clock = clock
         self._prepare(self._done + 1)
 
     def _step_over(self) -> None:
@@ -152,7 +157,8 @@ class Recording:
 
     def _begin(self, warm_up: int) -> None:
         cuda = self._world.device.type == "cuda"
-        self._clock = clock_offset(self._world)
+        offset = measure_clock_offset(self._world)
+        self._clock = {"ahead": offset.ahead_seconds * 1e9, "uncertain": offset.uncertain_seconds * 1e9}
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
         self._profiler = profile(
             activities=activities,
@@ -211,45 +217,6 @@ def read_facts(folder: Path, rank: int) -> dict[str, Any]:
     """What rank `rank` left. Raises `OSError` where it left nothing."""
     facts: dict[str, Any] = json.loads(facts_file(folder, rank).read_bytes())
     return facts
-
-
-def clock_offset(world: World) -> dict[str, float]:
-    """How far this rank's clock is ahead of rank 0's, in nanoseconds, and how well that is known. Collective.
-
-    Of several round trips with rank 0 the shortest counts: the other clock was read in the middle of it, give or
-    take half of it.
-    """
-    ahead = uncertain = 0.0
-    world.barrier()
-    for other in range(1, world.layout.world_size):
-        trips = []
-        if world.rank == 0:
-            for _ in range(_ROUND_TRIPS):
-                sent = time.time_ns()
-                dist.send(_as_tensor(sent, world), other)
-                theirs = _received(other, world)
-                back = time.time_ns()
-                trips.append((back - sent, theirs - (sent + back) // 2))
-            length, offset = min(trips)
-            dist.send(_as_tensor(offset, world), other)
-            dist.send(_as_tensor(length // 2, world), other)
-        elif world.rank == other:
-            for _ in range(_ROUND_TRIPS):
-                _received(0, world)
-                dist.send(_as_tensor(time.time_ns(), world), 0)
-            ahead, uncertain = float(_received(0, world)), float(_received(0, world))
-    world.barrier()
-    return {"ahead": ahead, "uncertain": uncertain}
-
-
-def _as_tensor(number: int, world: World) -> torch.Tensor:
-    return torch.tensor([number], dtype=torch.int64, device=world.device)
-
-
-def _received(source: int, world: World) -> int:
-    tensor = torch.zeros(1, dtype=torch.int64, device=world.device)
-    dist.recv(tensor, source)
-    return int(tensor)
 
 
 def memory_facts(trainer: Trainer, world: World) -> dict[str, int]:

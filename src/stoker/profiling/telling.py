@@ -87,7 +87,7 @@ def heading(found: Profile) -> list[str]:
     ]
     if not found.picture.saw_device:
         lines.append(
-            "          the profiler saw nothing of the accelerator; does Nsight Systems hold it? Times are the host's"
+            f"{'':10}the profiler saw nothing of the accelerator (Nsight Systems may hold it): host times only"
         )
     return lines
 
@@ -149,19 +149,15 @@ def operator_table(found: Profile) -> tuple[list[str], list[Row]]:
     return ["operator", "shapes", "calls", "ms", "FLOP/s", "of reachable"], rows
 
 
-def check_table(found: Profile) -> tuple[list[str], list[Row]]:
-    """The check-list, most costly first."""
-    rows: list[Row] = [
-        (one.answer, _ms(one.seconds) if one.seconds and one.answer != "yes" else "", one.question, one.figures)
-        for one in found.answers
-    ]
-    return ["", "costs ms", "question", "figures"], rows
-
-
-def advice(found: Profile) -> list[str]:
-    """What to do, most costly first."""
-    told = [one for one in found.answers if one.answer == "no" and one.advice]
-    return [f"{place}. {one.question.rstrip('?')}: {one.advice}" for place, one in enumerate(told, 1)]
+def check_list(found: Profile) -> list[str]:
+    """The check-list, most costly first: question, figures, and what to do where the answer is no."""
+    lines = ["check-list, with what a step would be shorter by at most:"]
+    for one in found.answers:
+        costs = wording.duration(one.seconds) if one.seconds and one.answer == "no" else ""
+        lines += [f"{one.answer:<8} {costs:>8}  {one.question}", f"{'':19}{one.figures}"]
+        if one.answer == "no" and one.advice:
+            lines.append(f"{'':19}→ {one.advice}")
+    return lines
 
 
 def predicted_table(found: Profile) -> tuple[list[str], list[Row]]:
@@ -187,8 +183,8 @@ def memory_lines(found: Profile) -> list[str]:
     taken = ", ".join(f"{name} {wording.size(size)}" for name, size in peak.taken.items())
     return [
         f"memory    highest on rank {peak.rank} in {peak.phase} of step {peak.step:,}: "
-        f"{wording.size(peak.above_start)} above the start ({taken}), beside parameters {wording.size(peak.parameters)} and optimizer "
-        f"{wording.size(peak.optimizer)}"
+        f"{wording.size(peak.above_start)} above the start ({taken}), beside parameters "
+        f"{wording.size(peak.parameters)} and optimizer {wording.size(peak.optimizer)}"
     ]
 
 
