@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def _alone_each() -> dict[tuple[int, int, int], float]:
     whole, found = _packed(), {}
     for sample, cuts in enumerate(CUTS):
         bounds = [0, *cuts, LENGTH]
-        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        for first, last in pairwise(bounds):
             part = slice(first, last)
             targets = whole.targets[sample : sample + 1, part]
             if int((targets >= 0).sum()) >= 8:

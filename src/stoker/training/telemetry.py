@@ -39,6 +39,8 @@ class Telemetry:
         self, position: Position, step: int, result: StepResult, update_norm: float | None, read_ahead: int | None
     ) -> tuple[dict[str, Any], StepTimes]:
         """Write the rows of `step`; returns the row of the step itself and where its time went."""
+        if self.recipe.training.memory.release_gradients:
+            update_norm = None  # weights have moved before the optimizer's step, which alone is measured
         modules: dict[str, ModuleSums] = {}
         figures: dict[str, dict[str, float]] = {}
         if self.by_module(step):

@@ -32,7 +32,7 @@ class Prefetch(Iterator[Item], Generic[Key, Item]):
     def __init__(self, make: Callable[[Key], Item], keys: Iterable[Key], depth: int = 2) -> None:
         self._ready: queue.SimpleQueue[Item | _Failed | _Ended] = queue.SimpleQueue()
         self._room = threading.Semaphore(depth)
-        self._over = False
+        self._over, self._depth = False, depth
         stopped = threading.Event()
         # The thread must not hold `self`, or an iterator that nobody closes would never be dropped.
         self._thread = threading.Thread(
@@ -56,8 +56,8 @@ class Prefetch(Iterator[Item], Generic[Key, Item]):
 
     @property
     def waiting(self) -> int:
-        """How many items lie ready."""
-        return self._ready.qsize()
+        """How many items lie ready, at most `depth`; behind the last one the end counts as one."""
+        return min(self._depth, self._ready.qsize())
 
     def close(self) -> None:
         """Stop making items and wait for the thread to end."""
