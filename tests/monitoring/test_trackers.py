@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,7 @@ def test_a_tracker_that_hangs_or_fails_is_told_of_once_and_holds_up_nothing(
         tracking.put([point])
     wait_for(lambda: lines)
     assert lines[0].startswith("the exporter wandb ")
-    tracking.close(0.5)
+    tracking.close(time.monotonic() + 0.5)
     Hanging.let_go.set()
     assert len([line for line in lines if "works again" not in line]) == 1
     assert list((run.path / "tensorboard").iterdir())

@@ -6,6 +6,15 @@ One process on the node of rank 0 follows the record; training knows nothing of 
 from __future__ import annotations
 
 from stoker.monitoring.beside import Beside
+from stoker.monitoring.notices import webhook_of
 from stoker.monitoring.trackers import require_installed
+from stoker.recipe import Recipe
 
-__all__ = ["Beside", "require_installed"]
+__all__ = ["Beside", "require_watchable"]
+
+
+def require_watchable(recipe: Recipe) -> None:
+    """Raise `BadInput` for what would fail only once the run is under way: a library that an exporter needs is not
+    installed, the environment variable that holds the webhook is not set."""
+    require_installed(recipe.exporters)
+    webhook_of(recipe.alerts)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from stoker.monitoring.watching import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # a tracker's library that hangs must not hold up the end

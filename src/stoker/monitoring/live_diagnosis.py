@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from stoker.diagnosis import Finding, RunRows, find_all
-from stoker.diagnosis.finding import UNKNOWN
 from stoker.durable_files import write_json
 from stoker.monitoring.recent import RecentRecord
 from stoker.monitoring.rules import in_brief
@@ -100,10 +99,10 @@ class AskingBack:
 
 
 def calls_for_going_back(finding: Finding) -> bool:
-    """Whether it lasts, and going back is what helps; of a divergence that nobody knows the cause of it is."""
+    """Whether it lasts, and going back is what helps: of a divergence it is, whatever else is to be done."""
     if finding.severity != "alarm" or finding.first_step is None:
         return False
-    return finding.remedy.action in _GOING_BACK_HELPS or (finding.kind, finding.cause) == ("divergence", UNKNOWN)
+    return finding.kind == "divergence" or finding.remedy.action in _GOING_BACK_HELPS
 
 
 def read_asked(path: Path) -> dict[str, Any]:

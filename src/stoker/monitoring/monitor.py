@@ -148,11 +148,12 @@ class Monitor:
         return Outlook(self.picture.step, tuple(self._alerting.firing.values()), tuple(self._findings))
 
     def close(self, seconds: float) -> None:
-        """Deliver and write what waits, for at most so many seconds each."""
+        """Deliver and write what waits, for at most so many seconds in all."""
+        until = time.monotonic() + seconds
         if self._notifying is not None:
-            self._notifying.close(seconds)
+            self._notifying.close(until)
         if self._tracking is not None:
-            self._tracking.close(seconds)
+            self._tracking.close(until)
             self._keep_position(at_once=True)
         if self._json is not None:
             self._json.close()

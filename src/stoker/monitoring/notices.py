@@ -110,10 +110,10 @@ class Notifying:
         for outbox in self._outboxes:
             outbox.put(content)
 
-    def close(self, seconds: float) -> None:
-        """Wait so long at most until all is delivered."""
+    def close(self, until: float) -> None:
+        """Wait until all is delivered, or the monotonic clock says `until`."""
         for outbox in self._outboxes:
-            if not outbox.close(seconds) or outbox.given_up:
+            if not outbox.close(until) or outbox.given_up:
                 self._say(f"{outbox.name} did not get every notice; they are in the record")
 
     def _add(self, name: str, deliver: Callable[[Content], None]) -> None:

@@ -66,12 +66,11 @@ class Outbox(Generic[Item]):
         if overflow:
             self._tell("does not keep up; what is oldest is left out")
 
-    def close(self, seconds: float) -> bool:
-        """Deliver what waits for at most so many seconds; whether all of it was. A thread that hangs is left to die
-        with the process."""
-        deadline = time.monotonic() + seconds
+    def close(self, until: float) -> bool:
+        """Deliver what waits, at most until the monotonic clock says `until`; whether all of it was. A thread that
+        hangs is left to die with the process."""
         with self._condition:
-            while (self._items or self._busy) and (left := deadline - time.monotonic()) > 0:
+            while (self._items or self._busy) and (left := until - time.monotonic()) > 0:
                 self._condition.wait(left)
             delivered = not self._items and not self._busy
             self._closing = True

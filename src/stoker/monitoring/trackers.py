@@ -106,12 +106,12 @@ class Tracking:
             if due:
                 line.outbox.put(due)
 
-    def close(self, seconds: float) -> None:
-        """Write what waits, for at most so many seconds each."""
+    def close(self, until: float) -> None:
+        """Write what waits, at most until the monotonic clock says `until`."""
         for line in self._lines:
             line.outbox.put(None)
         for line in self._lines:
-            line.outbox.close(seconds)
+            line.outbox.close(until)
 
 
 class _Line:

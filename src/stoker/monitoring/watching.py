@@ -16,7 +16,7 @@ from stoker.monitoring.monitor import Monitor, Outlook
 from stoker.run_directory import RunDirectory
 
 _NICENESS = 10
-_LAST_SECONDS = 5.0
+_LAST_SECONDS = 10.0
 """How long what waits for delivery may take when a run is over."""
 _EXPORT_SECONDS = 3600.0
 """How long the export of a run that is over may take."""

@@ -15,7 +15,7 @@ from typing import Any
 from stoker.checkpoint import checkpoints_of, latest
 from stoker.data.prepare import prepare
 from stoker.errors import StokerError, Terminated
-from stoker.monitoring import Beside, require_installed
+from stoker.monitoring import Beside, require_watchable
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, RecordWriter
@@ -55,7 +55,7 @@ def train_holding(
 
     `copies` is where this node keeps copies of the state; `lead` makes it the one of several nodes that leads.
     """
-    require_installed(loaded.recipe.exporters)
+    require_watchable(loaded.recipe)
     corpus = prepare(loaded, progress)
     job = replace(open_run(loaded, run, corpus, progress), snapshots=copies)
     checkpoint = latest(checkpoints_of(run, loaded.recipe.checkpoint))

@@ -18,7 +18,7 @@ from contextlib import closing
 
 from stoker.checkpoint import checkpoints_of
 from stoker.data.prepare import prepare
-from stoker.monitoring import require_installed
+from stoker.monitoring import require_watchable
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.recovery.command import train_holding
@@ -51,7 +51,7 @@ def train(
     for fault in faults:
         require_possible(fault, loaded.recipe, place.nodes if place is not None else 1)
         require_possible_course(fault, loaded.recipe)
-    require_installed(loaded.recipe.exporters)
+    require_watchable(loaded.recipe)
     require_trainable(loaded, run)
     with closing(Supervisors(ready)) as supervisors:
         if place is not None:
