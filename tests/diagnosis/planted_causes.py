@@ -17,10 +17,17 @@ Array = np.ndarray
 ROWS, RANKS, SAMPLES, TOKENS = 240, 2, 16, 64
 MODULES = ("embedding", "blocks.0", "blocks.1", "head")
 SOURCES = {"english": 0.5, "chinese": 0.3, "code": 0.2}
+# fmt: off
 WORDS = (
-    "river stone lantern orchard winter letter garden window morning harbour silver thunder paper basket candle "
-    "meadow bridge copper whistle velvet anchor pebble kitchen journey story mountain"
-).split()
+    "river", "stone", "lantern", "orchard", "winter", "letter", "garden", "window", "morning", "harbour", "silver",
+    "thunder", "paper", "basket", "candle", "meadow", "bridge", "copper", "whistle", "velvet", "anchor", "pebble",
+    "kitchen", "journey", "story", "mountain",
+)
+FINNISH = (
+    "järvi", "kaupunki", "lapsi", "nainen", "vuosi", "aika", "elämä", "työ", "kieli", "sana", "kirja", "matka",
+    "ystävä", "silmä", "käsi", "syksy",
+)
+# fmt: on
 HAN = "山水花鸟风月星河春夏秋冬东西南北书画琴棋江湖天地人间灯火茶酒"
 
 
@@ -98,12 +105,11 @@ class Drawn:
             recipe=self.recipe,
         )
 
-
     def _worst(self) -> pl.DataFrame:
-        rows = [(step, sample, source_of(sample), 0, TOKENS, loss)
-                for step in range(1, ROWS + 1)
-                for loss, sample in sorted(((self.documents[sample], sample) for sample in
-                                            range((step - 1) * SAMPLES, step * SAMPLES)), reverse=True)[:4]]  # fmt: skip
+        rows = []
+        for step in range(1, ROWS + 1):
+            own = sorted(range((step - 1) * SAMPLES, step * SAMPLES), key=lambda one: -self.documents[one])
+            rows += [(step, one, source_of(one), 0, TOKENS, self.documents[one]) for one in own[:4]]
         names = ("step", "sample", "source", "first_token", "tokens", "loss")
         return pl.DataFrame(rows, schema=names, orient="row")
 
@@ -219,8 +225,7 @@ def html_text(run: Drawn) -> int:
 
 
 def wrong_language(run: Drawn) -> int:
-    finnish = "järvi kaupunki lapsi nainen vuosi aika elämä työ kieli sana kirja matka ystävä silmä käsi syksy".split()
-    return _bad_text(run, lambda text, draw: " ".join(finnish[i] for i in draw.integers(0, len(finnish), 40)))
+    return _bad_text(run, lambda text, draw: " ".join(FINNISH[i] for i in draw.integers(0, len(FINNISH), 40)))
 
 
 def repeated_text(run: Drawn) -> int:

@@ -187,7 +187,7 @@ def _of_batches(rows: RunRows, found: list[Finding]) -> list[Finding]:
     if rows.text is None:
         return changed
     suspected = [one.first_step for one in found if one.kind in _ABOUT_DOCUMENTS and one.first_step is not None]
-    suspected += [step + 1 for step in rows.resumed()]
+    suspected += [step + 1 for step in rows.resumed()] + [one.first_step or 0 for one in changed]
     other = find_other_order(rows.table, rows.text.digest, suspected)
     for one in other:
         if any(overlap(one, known) for known in changed if known.kind == "repeated_data"):
@@ -213,12 +213,17 @@ def _of_ranks(rows: RunRows) -> Iterator[Finding]:
         own = within(rows.parts, first, last)
         yield from find_longer_parts(own)
         yield from find_jitter(own)
+    leaks = [
+        one
+        for column, measure in NOW.items()
+        for rank, memory in rows.memory_by_rank(column).items()
+        for one in find_leak(memory, rank, measure)
+    ]
+    yield from leaks
+    known = {rank for one in leaks for rank in one.ranks}  # since when, and not only how much
     for column, measure in MEMORY.items():
         for rank, memory in rows.memory_by_rank(column).items():
-            yield from find_memory_growth(memory, rank, measure)
-    for column, measure in NOW.items():
-        for rank, memory in rows.memory_by_rank(column).items():
-            yield from find_leak(memory, rank, measure)
+            yield from () if rank in known else find_memory_growth(memory, rank, measure)
 
 
 def _of_routing(rows: RunRows) -> Iterator[Finding]:

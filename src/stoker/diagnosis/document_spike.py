@@ -40,7 +40,9 @@ def find_document_spikes(documents: pl.DataFrame) -> list[Finding]:
     logs = np.log(curve.values)
     window = window_of(logs.size)
     expected = shifted(rolling_median(logs, window), 1)
-    spread = shifted(TO_DEVIATIONS * past_median(np.abs(logs - expected), 4 * window), 1)
+    away = logs - expected
+    # Around its own median: that the curve falls is none of its noise.
+    spread = shifted(TO_DEVIATIONS * past_median(np.abs(away - rolling_median(away, window)), 2 * window), 1)
     limit = np.where(np.isfinite(expected), _DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), np.inf)
     found = []
     for one in excursions(logs, Usual(np.nan_to_num(expected), limit)):

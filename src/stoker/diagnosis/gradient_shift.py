@@ -58,7 +58,7 @@ def find_gradient_shifts(norm: Curve, by_module: Mapping[str, Curve]) -> list[Fi
     while strong.size:
         near = strong[strong < strong[0] + 2 * _AFTER]
         at = int(near[np.argmax(size[near])])
-        edge = _edge(logs, at, float(before[at]), float(change[at]))
+        edge = _edge(logs, int(near[0]), float(before[at]), float(change[at]))
         if _is_sudden(logs, edge, float(before[at]), float(change[at])) and _is_alike(
             curve, edge, float(change[at]), by_module
         ):
@@ -70,7 +70,7 @@ def find_gradient_shifts(norm: Curve, by_module: Mapping[str, Curve]) -> list[Fi
 def _edge(logs: Numbers, at: int, before: float, change: float) -> int:
     """The row near `at` that best parts rows near the level before from rows near the one after."""
     begin = max(0, at - _AFTER)
-    beyond = np.sign(change) * (logs[begin : at + _AFTER] - before - change / 2)
+    beyond = np.sign(change) * (logs[begin : at + 2 * _AFTER] - before - change / 2)
     return min(begin + int(np.argmin(np.cumsum(np.clip(beyond, -abs(change), abs(change))))) + 1, logs.size - 1)
 
 

@@ -16,7 +16,7 @@ REPEATED, ORDER_LOST = "repeated_batch", "random_state_lost"
 _RECORDED = 0.99
 _FEWEST_OF_ORDER = 3
 """Different batches that come again in the same order."""
-_LOOKS = 8
+_LOOKS, _MOST_LOOKS = 8, 32
 _OF_EARLIER = 0.8
 """Share of the samples that are not a step's own, which have to be those of earlier steps."""
 MEASURE = "batch (by its digest)"
@@ -86,7 +86,8 @@ def find_other_order(
     if differs(0):
         return []
     near = [int(np.searchsorted(steps, step)) for step in suspected]
-    spread = np.linspace(1, steps.size - 1, _LOOKS).astype(int).tolist()
+    looks = int(np.clip(steps.size // _LOOKS, _LOOKS, _MOST_LOOKS))
+    spread = np.linspace(1, steps.size - 1, looks).astype(int).tolist()
     rows = sorted({*spread, *(row for row in near if 0 < row < steps.size)})
     wrong = next((row for row in rows if differs(row)), None)
     if wrong is None:

@@ -19,6 +19,8 @@ MOST_OF_A_FEATURE = 12.0
 _TELLING = 2.0
 _CHARACTERS = 2000
 _FEWEST_CHARACTERS = 12
+_GRAIN = 1.5
+"""Characters of a passage that are in no deviation: one that was cut is not garbled."""
 _REPEATED = 12
 """Characters in a row that do not come twice by chance."""
 _MARKUP = re.compile(r"</?[a-zA-Z!][^<>]{0,300}>|&(?:#x?[0-9a-fA-F]+|[a-zA-Z]{2,8});")
@@ -35,7 +37,7 @@ WORDS = {
     "damage": "share of replacement, control and misread characters in the text",
     "jumble": "share of words that mix letters, digits and signs",
     "script": "share of characters of scripts that the source does not use",
-    "surprise": "nats a character under a model of the run's other text",
+    "surprise": "nats a letter under a model of the run's other text",
     "repetition": "share of the text that repeats itself within a passage",
     "evenness": "entropy of the letters, in nats",
     "respelling": "share of tokens that the tokenizer would not make of their text",
@@ -65,14 +67,17 @@ class Spelling:
         self._threes: Counter[str] = Counter()
         self._twos: Counter[str] = Counter()
         self._ones: Counter[str] = Counter()
-        for text in texts:
+        for text in map(_letters, texts):
             self._threes.update(text[i : i + 3] for i in range(len(text) - 2))
             self._twos.update(text[i : i + 2] for i in range(len(text) - 1))
             self._ones.update(text)
         self._all = max(sum(self._ones.values()), 1)
 
     def surprise(self, text: str) -> float:
-        """Mean nats a character."""
+        """Mean nats a letter, or space between words; 0 where there are hardly any."""
+        text = _letters(text)
+        if len(text) < _FEWEST_CHARACTERS:
+            return 0.0
         total, characters = 0.0, max(len(self._ones), 2)
         for i in range(2, len(text)):
             one = (self._ones[text[i]] + 1) / (self._all + 10 * characters)
@@ -80,6 +85,11 @@ class Spelling:
             three = (self._threes[text[i - 2 : i + 1]] + 2 * two) / (self._twos[text[i - 2 : i]] + 2)
             total -= math.log(three)
         return total / max(len(text) - 2, 1)
+
+
+def _letters(text: str) -> str:
+    """Only which letters follow each other: figures and signs are of no language."""
+    return " ".join("".join(one if one.isalpha() else " " for one in text).lower().split())
 
 
 def contrasts(suspected: Sequence[Passage], usual: Sequence[Passage]) -> dict[str, Contrast]:
@@ -110,7 +120,8 @@ def _of_source(
     for one in own:
         for feature, value in features(one, spelling, scripts, doubled[one.text] > 1).items():
             past = np.array([row[feature] for row in known])
-            middle, spread = float(np.median(past)), max(deviation(past), _LEAST[feature])
+            grain = _GRAIN / len(one.text) if feature in ("markup", "damage") else 0.0
+            middle, spread = float(np.median(past)), max(deviation(past), _LEAST[feature], grain)
             bar = max(float(np.quantile(past, 0.95)), middle + 2 * spread)
             z = max(0.0, value - bar) / spread
             score = 2 * math.log1p(z * z / 3) - math.log(looked_at)
