@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from stoker.errors import BadInput
 from stoker.recipe.loading import dump_recipe, load_recipe
-from tests.recipe.recipes import SMALL, write
+from tests.end_to_end.small_job import stoker
+from tests.monitoring.watched_run import make_run, steps
+from tests.recipe.recipes import SMALL, write, write_with_text
 
 
 def refused(folder: Path, text: str) -> str:
@@ -73,3 +76,33 @@ def test_own_rules_can_be_overridden_by_name(tmp_path: Path) -> None:
     text = "alerts: {own: [{name: mine, figure: loss, above: 9}]}\n"
     path = write(tmp_path, SMALL + text)
     assert load_recipe(path, ["alerts.own.mine.above=3"]).recipe.alerts.own[0].above == 3
+
+
+def test_a_webhook_whose_variable_is_not_set_is_told_before_anything_is_done(tmp_path: Path) -> None:
+    recipe = write_with_text(tmp_path)
+    done = stoker("train", recipe, "alerts.webhook=$STOKER_NOT_SET")
+    assert done.returncode == 2
+    assert "environment variable $STOKER_NOT_SET, which is not set" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_files_for_prometheus_are_written_by_the_command(tmp_path: Path) -> None:
+    done = stoker("launch", "monitoring", write(tmp_path), "exporters.prometheus.port=9999", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    names = ["alertmanager.yml", "grafana-dashboard.json", "prometheus.yml", "stoker-rules.yml"]
+    assert sorted(Path(line).name for line in done.stdout.splitlines()) == names
+    assert "127.0.0.1:9999" in (tmp_path / "out" / "prometheus.yml").read_text()
+
+
+def test_a_run_is_looked_at_by_the_command(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    steps(run, 1, 30, gradient_norm=2e5)
+    done = stoker("monitor", run.path, "--once", "--json")
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert found["step"] == 30
+    assert [one["rule"] for one in found["alerts"]] == ["gradient_norm"]
+    quiet = stoker("monitor", make_run(tmp_path / "other").path, "--once")
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+    assert "nothing fires" in quiet.stdout
+    assert stoker("monitor", tmp_path).returncode == 2
