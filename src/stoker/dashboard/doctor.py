@@ -53,7 +53,7 @@ class Doctor:
         """See to it that there will be a diagnosis of the run as it is now, unless one was made just before."""
         opinion = self._opinions.setdefault(run.id, Opinion())
         pause = max(_LEAST_PAUSE_SECONDS, _PAUSE_FOR_EACH_SECOND * opinion.seconds)
-        early = run.under_way and time.monotonic() - opinion.asked < pause and opinion.asked
+        early = opinion.asked and time.monotonic() - opinion.asked < pause
         if opinion.version == run.version or early or run.id in self._waiting:
             return
         self._waiting[run.id] = run
@@ -72,7 +72,9 @@ class Doctor:
             opinion = self._opinions[run.id]
             version, begun = run.version, time.monotonic()
             opinion.content = await _diagnosed(run)
-            opinion.version, opinion.asked = version, time.monotonic()
+            # One that failed is asked for again, also of a run that has ended.
+            opinion.version = version if opinion.content["state"] == "done" else ""
+            opinion.asked = time.monotonic()
             opinion.seconds = opinion.asked - begun
             self._changed(run)
 

@@ -18,7 +18,7 @@ from stoker.record.rows import rows_of
 if TYPE_CHECKING:
     from stoker.data.showing import ShownStep
 
-_PAST = 64
+_PAST = 32
 _MOST_DOCUMENTS = 60
 _MOST_RANKS = 1024
 _EXCERPT = 600

@@ -10,8 +10,14 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stoker.errors import BadInput, StokerError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from stoker.dashboard.application import Watching
 
 PORT = 8420
 _PORTS_TRIED = 64
@@ -79,30 +85,43 @@ def serve(
     A token is made where `host` is no loopback address and none is given. Raises `BadInput` where there is no run.
     """
     require_packages()
-    import uvicorn
-
-    from stoker.dashboard.application import Watching, application_for
-    from stoker.dashboard.guard import Guard, is_loopback, names_of_host
+    from stoker.dashboard.application import Watching
+    from stoker.dashboard.guard import is_loopback
 
     watching = Watching(paths)
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
     with contextlib.closing(bound_socket(host, port)) as listening:
         address = Address(host, listening.getsockname()[1], token)
-        application = application_for(watching)
-        guarded = Guard(application, names_of_host(host), token, f"stoker_watch_{address.port}")
+        server_for(watching, address, lambda: opened(address)).run(sockets=[listening])
 
-        class Server(uvicorn.Server):
-            """Tells when it answers."""
 
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                await super().startup(sockets)
-                opened(address)
+def server_for(watching: Watching, address: Address, started: Callable[[], None]) -> uvicorn.Server:
+    """The server of a guarded dashboard. `started` is called when it answers."""
+    import uvicorn
 
-        settings = uvicorn.Config(
-            guarded, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
+    from stoker.dashboard.application import application_for
+    from stoker.dashboard.guard import Guard, names_of_host
+
+    application = application_for(watching)
+
+    class Server(uvicorn.Server):
+        """Tells when it answers, and lets nobody wait for news when it ends."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            started()
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await application.state.newsroom.close()
+            await super().shutdown(sockets)
+
+    guarded = Guard(application, names_of_host(address.host), address.token, f"stoker_watch_{address.port}")
+    return Server(
+        uvicorn.Config(
+            guarded, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=2
         )
-        Server(settings).run(sockets=[listening])
+    )
 
 
 def open_browser(address: Address) -> None:

@@ -150,8 +150,8 @@ export class Chart {
       const dash = line.dash ? [6 - line.dash, 2 + line.dash] : undefined;
       const points = { show: this.spec.points || line.raw.length === 1, size: 5, fill: tone };
       return [
-        { show, stroke: smooth ? faded(tone, 0.35) : tone, mark: tone, width: smooth ? 1 : 1.5, dash: smooth ? undefined : dash, points, spanGaps: true },
-        { show: show && smooth, stroke: tone, width: 1.8, dash, points: { show: false }, spanGaps: true },
+        { show, stroke: smooth ? faded(tone, 0.35) : tone, mark: tone, width: smooth ? 1 : 1.5, dash: smooth ? undefined : dash, points, spanGaps: true, pxAlign: 0 },
+        { show: show && smooth, stroke: tone, width: 1.8, dash, points: { show: false }, spanGaps: true, pxAlign: 0 },
       ];
     });
   }

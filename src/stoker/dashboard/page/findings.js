@@ -26,7 +26,8 @@ function whereOf(finding) {
   return parts.join(" · ");
 }
 
-const sentence = (one) => (one.measure === "what happened" ? `${one.step === null ? "" : words("atStep", exact(one.step)) + ": "}${one.observed}` : words("observed", one.measure, spelled(one.observed), one.expected === null ? "" : spelled(one.expected), one.step === null ? "" : exact(one.step)));
+const formatOf = (measure) => (/\bbytes\b/.test(measure) ? "bytes" : /\bseconds\b/.test(measure) ? "seconds" : "number");
+const sentence = (one) => (one.measure === "what happened" ? `${one.step === null ? "" : words("atStep", exact(one.step)) + ": "}${one.observed}` : words("observed", one.measure, spelled(one.observed, formatOf(one.measure)), one.expected === null ? "" : spelled(one.expected, formatOf(one.measure)), one.step === null ? "" : exact(one.step)));
 const list = (title, lines) => (lines?.length ? el("div", { class: "evidence" }, el("h4", { text: title }), el("ul", {}, ...lines.map((one) => el("li", { text: sentence(one) })))) : null);
 
 export function findingCard(finding, run, open) {

@@ -1,5 +1,5 @@
 /* Lanes under the loss: what happened when, in line with the curve above. */
-import { canvasOf, colour, el, lineColour } from "./dom.js";
+import { canvasOf, colour, el, lineColour, perFrame } from "./dom.js";
 import { nameOf } from "./names.js";
 import { words } from "./words.js";
 
@@ -14,7 +14,8 @@ export class Lanes {
     this.marks = [];
     this.said = el("div", { class: "note lane-said" });
     this.element = el("div", { class: "lanes", onclick: (event) => this.click(event), onpointermove: (event) => this.over(event), onpointerleave: () => { this.said.textContent = ""; } }, this.said);
-    this.heard = (event) => { if (event.detail === chart.spec.id) this.draw(); };
+    this.drawSoon = perFrame(() => this.draw()); // once the chart above has its new size
+    this.heard = (event) => { if (event.detail === chart.spec.id) this.drawSoon(); };
     document.addEventListener("drawn", this.heard);
   }
 

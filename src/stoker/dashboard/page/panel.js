@@ -11,6 +11,8 @@ const FORMATS = { learning_rate: "number", tokens: "count", tokens_seen: "count"
 const TOLD = ["loss", "gradient_norm", "update_norm", "weight_norm", "learning_rate", "loss_scale", "tokens", "tokens_seen", "accumulation", "clipped", "skipped", "work_seconds", "read_ahead", "memory_peak_bytes", "memory_reserved_bytes", "host_memory_bytes"];
 let shown = null;
 let before = null;
+let touched = null;
+addEventListener("pointerdown", (event) => { if (!byId("panel").contains(event.target)) touched = event.target.closest?.(".card, .finding"); }, true);
 
 export const isOpen = () => shown !== null;
 
@@ -21,10 +23,13 @@ export function closePanel() {
   before?.focus?.({ preventScroll: true });
 }
 
-export async function openStep(page, run, step, section = null) {
+export async function openStep(page, run, step, section = null, foremost = null) {
   const asked = (shown = { run: run.id, step });
   if (byId("panel").hidden) before = document.activeElement;
+  const place = touched?.getBoundingClientRect().top;
   document.body.classList.add("with-panel");
+  // The page becomes narrower and so longer: what was clicked stays where it was.
+  if (touched?.isConnected) requestAnimationFrame(() => scrollBy(0, touched.getBoundingClientRect().top - place));
   const panel = byId("panel"), texts = el("div", {}, el("p", { class: "note", text: words("reading") })), times = el("div", {}, el("p", { class: "note", text: words("reading") }));
   panel.hidden = false;
   let told;
@@ -36,6 +41,7 @@ export async function openStep(page, run, step, section = null) {
   }
   if (shown !== asked) return;
   const findings = page.findings(run.id).filter((one) => one.first_step !== null && step >= one.first_step - 3 && step <= (one.last_step ?? one.first_step) + 3);
+  findings.sort((a, b) => (b === foremost) - (a === foremost));
   replace(panel, head(page, run, step, told),
     ...findings.slice(0, 6).map((finding) => findingCard(finding, run, page.open)),
     happened(told), figures(told),
@@ -49,7 +55,7 @@ export async function openStep(page, run, step, section = null) {
 }
 
 export function openFinding(page, run, finding) {
-  if (finding.first_step !== null) { openStep(page, run, page.recordedStep(run, finding.first_step)); return; }
+  if (finding.first_step !== null) { openStep(page, run, page.recordedStep(run, finding.first_step), null, finding); return; }
   shown = { run: run.id, step: null };
   byId("panel").hidden = false;
   replace(byId("panel"), head(page, run, null, null), findingCard(finding, run, page.open));
@@ -72,21 +78,21 @@ function happened(told) {
 
 function figures(told) {
   const rows = [];
-  const row = (name, value, usual, format) => rows.push(el("tr", { class: stands(value, usual) }, el("td", { text: name }), el("td", { class: "n", text: typeof value === "boolean" ? (value ? "✓" : "–") : spelled(value, format) }), el("td", { class: "n", text: usual === undefined ? "" : spelled(usual, format) })));
-  for (const name of TOLD) if (told.figures[name] !== undefined) row(nameOf(name), told.figures[name], told.usual[name], FORMATS[name] || "number");
-  for (const [source, value] of Object.entries(told.figures.loss_by_source || {})) row(`${nameOf("loss")} · ${source}`, value, told.usual["loss_by_source." + source]);
+  const row = (name, value, usual, format, falls = false) => rows.push(el("tr", { class: stands(value, usual, falls) }, el("td", { text: name }), el("td", { class: "n", text: typeof value === "boolean" ? (value ? "✓" : "–") : spelled(value, format) }), el("td", { class: "n", text: usual === undefined ? "" : spelled(usual, format) })));
+  for (const name of TOLD) if (told.figures[name] !== undefined) row(nameOf(name), told.figures[name], told.usual[name], FORMATS[name] || "number", name === "loss");
+  for (const [source, value] of Object.entries(told.figures.loss_by_source || {})) row(`${nameOf("loss")} · ${source}`, value, told.usual["loss_by_source." + source], "number", true);
   for (const [part, value] of Object.entries(told.figures.loss_by_position || {})) row(`${nameOf("loss")} · ${part}`, value);
   if (told.samples[0] !== null) rows.push(el("tr", {}, el("td", { text: words("samples", spelled(told.samples[0], "step"), spelled(told.samples[1], "step")), colSpan: 3 }, told.figures.batch_digest ? el("code", { class: "digest", text: told.figures.batch_digest }) : null)));
   return el("section", {}, el("table", { class: "figure-table" }, el("thead", {}, el("tr", {}, el("th", { text: words("figure") }), el("th", { class: "n", text: words("here") }), el("th", { class: "n", text: words("usual", told.past_rows) }))), el("tbody", {}, ...rows)));
 }
 
-/* Far from the median of the steps before: set off, so that one need not compare digit by digit. */
-const stands = (value, usual) => (typeof value === "number" && typeof usual === "number" && usual !== 0 && Math.abs(value / usual - 1) > 0.25 ? "far" : typeof value === "string" && /NaN|Inf/.test(value) ? "far" : "");
+/* Far from the median of the steps before: set off, so that one need not compare digit by digit. A loss falls anyway. */
+const stands = (value, usual, falls) => (typeof value === "number" && typeof usual === "number" && usual !== 0 && (falls ? value / usual - 1 : Math.abs(value / usual - 1)) > 0.25 ? "far" : typeof value === "string" && /NaN|Inf/.test(value) ? "far" : "");
 
 function recorded(told) {
   if (!told.documents.length) return el("p", { class: "note", text: words("noDocuments") });
   return el("table", {}, el("thead", {}, el("tr", {}, el("th", { text: words("worst") }), el("th", { class: "n", text: words("loss") }))), el("tbody", {}, ...told.documents.slice(0, 12).map((one) =>
-    el("tr", {}, el("td", { text: [one.source, words("sample", spelled(one.sample, "step")), words("rank", one.rank), one.tokens === undefined ? "" : words("tokensOf", one.first_token ?? 0, (one.first_token ?? 0) + one.tokens, one.tokens)].filter(Boolean).join(" · ") }), el("td", { class: "n", text: spelled(one.loss) })))));
+    el("tr", {}, el("td", { text: [one.source, words("sample", spelled(one.sample, "step")), words("rank", one.rank), one.tokens === undefined ? "" : words("tokensFrom", one.first_token ?? 0, (one.first_token ?? 0) + one.tokens)].filter(Boolean).join(" · ") }), el("td", { class: "n", text: spelled(one.loss) })))));
 }
 
 function documents(answer) {

@@ -28,7 +28,15 @@ export class RunPage {
     this.open = (run, step, section) => openStep(this, run, step, section);
   }
 
-  runs() { return this.ids.map((id) => this.facts.get(id)).filter(Boolean); }
+  /* Runs that share a name are told apart by their folders. */
+  runs() {
+    const runs = this.ids.map((id) => this.facts.get(id)).filter(Boolean);
+    for (const run of runs) {
+      run.given ??= run.name;
+      run.name = runs.some((other) => other !== run && (other.given ?? other.name) === run.given) ? `${run.given} · ${run.path.split("/").filter(Boolean).pop()}` : run.given;
+    }
+    return runs;
+  }
   findings(id) { return this.opinions.get(id)?.findings || []; }
   happened(id) { return this.happenings.get(id) || {}; }
   title(finding) { return `${words(finding.severity)}: ${titleOf(finding)}`; }
@@ -151,7 +159,7 @@ export class RunPage {
     replace(this.found, el("h2", { text: words("findings") }), el("div", { class: "finding-list" }, ...cards.filter(Boolean)));
     this.tellEvents(runs);
     this.loss?.pins();
-    this.lanes?.draw();
+    this.lanes?.drawSoon();
   }
 
   tellEvents(runs) {
