@@ -21,8 +21,8 @@ def diagnose(
         bool,
         typer.Option(
             "--replay",
-            help="Compute suspected batches once more on checkpoints, at most five each, where the record alone may "
-            "not tell whether the text, the weights or a machine was at fault.",
+            help="Compute suspected batches once more on checkpoints, five times at most, where the record may not "
+            "tell whether the text, the weights or a machine was at fault.",
         ),
     ] = False,
     json: AsJson = False,

@@ -118,11 +118,12 @@ class Finding(BaseModel):
     remedy: Remedy
 
     @property
-    def rank_of_importance(self) -> tuple[int, bool, float, int]:
-        """Sorts findings, the most important first: severity, notes about the pace last, then how sure, then the
-        earlier."""
+    def rank_of_importance(self) -> tuple[int, bool, float, float, int]:
+        """Sorts findings, the most important first: severity, notes about the pace last (those first whose cause
+        has the most evidence), then how sure, then the earlier."""
         of_pace = self.severity == "note" and self.kind in PACE
-        return -WEIGHT[self.severity], of_pace, -round(self.confidence, 2), self.first_step or 0
+        weighed = -(self.score or 0.0) if of_pace else 0.0
+        return -WEIGHT[self.severity], of_pace, weighed, -round(self.confidence, 2), self.first_step or 0
 
 
 def confidence_of(observed: float, limit: float) -> float:

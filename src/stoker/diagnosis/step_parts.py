@@ -118,7 +118,8 @@ def find_longer_parts(of_ranks: dict[int, Parts]) -> list[Finding]:
     wait for others counts only where no rank's own part takes longer at the same time: else they wait for that one.
     Notes; a warning while it lasts, from 16 rows and a quarter of a step on, where enough rows lie before it.
     """
-    longer = [one for rank, parts in of_ranks.items() for part in PARTS for one in _of_part(rank, part, parts)]
+    looked_at = PARTS if len(of_ranks) > 1 else PARTS[:-1]  # one rank waits for nobody
+    longer = [one for rank, parts in of_ranks.items() for part in looked_at for one in _of_part(rank, part, parts)]
     own = [one for one in longer if one.part != "communication"]
     waits = [one for one in longer if one.part == "communication" and not any(_meet(one, other) for other in own)]
     found = []
