@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -191,26 +190,80 @@ def test_a_router_comes_to_choose_one_expert(corpus: Corpus, tmp_path: Path, bia
     assert loads[-1] > 3.9
 
 
-def test_a_slow_rank_is_slow_in_what_it_computes(corpus: Corpus, tmp_path: Path) -> None:
-    rows = rows_of(corpus, tmp_path, "slow_rank@7:strength=3")
-    work = np.array(column(rows, "seconds.forward")) + np.array(column(rows, "seconds.backward"))
-    assert np.median(work[6:]) > 2.5 * np.median(work[2:6])
+class Watch:
+    """Stands for the clock of a machine on which everything takes a second, and nobody sleeps in truth."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def perf_counter(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    monotonic = perf_counter
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
 
 
-def test_a_throttled_rank_becomes_slower_and_slower(corpus: Corpus, tmp_path: Path) -> None:
-    recipe = recipe_for(corpus, training__steps=24)
-    rows = trained(recipe, corpus, tmp_path, "throttle@4:strength=9").steps()
-    work = np.array(column(rows, "seconds.backward"))
-    usual = np.median(work[1:3])
-    assert usual < np.median(work[5:8]) < np.median(work[20:24])
-    assert np.median(work[20:24]) > 3 * usual
+def slept_by_step(corpus: Corpus, run: Path, watch: Watch, recipe: Recipe, fault: str) -> list[list[float]]:
+    """For how long each step was held up, each time."""
+    trainer, _ = trainer_with(recipe, corpus, run, fault)
+    found: list[list[float]] = []
+    usual = trainer.clock.read_and_restart
+
+    def read() -> Any:
+        found.append(list(watch.slept))
+        watch.slept.clear()
+        return usual()
+
+    trainer.clock.read_and_restart = read  # type: ignore[method-assign]
+    try:
+        trainer.fit()
+    finally:
+        trainer.close()
+    return found
 
 
-def test_a_slow_loader_is_waited_for(corpus: Corpus, tmp_path: Path) -> None:
-    rows = rows_of(corpus, tmp_path, "loader_stall@7:strength=3,steps=6")
-    waited = np.array(column(rows, "seconds.data"))
-    assert np.median(waited[7:11]) > 3 * np.median(waited[1:6])
-    assert np.median(waited[7:11]) > 0.5 * np.median(column(rows, "seconds.total")[1:6])
+def test_a_slow_rank_is_slow_in_all_that_it_computes(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch()
+    monkeypatch.setattr("stoker.recovery.dynamics.machine.time", watch)
+    slept = slept_by_step(corpus, tmp_path, watch, recipe_for(corpus), "slow_rank@7:strength=0.5,steps=3")
+    assert slept[:6] == [[]] * 6
+    assert slept[9:] == [[]] * 3
+    # Forward and backward of four micro-batches, and the update.
+    assert slept[6:9] == [[0.5] * 9] * 3
+
+
+def test_a_throttled_rank_becomes_slower_and_slower(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch()
+    monkeypatch.setattr("stoker.recovery.dynamics.machine.time", watch)
+    recipe = recipe_for(corpus, training__steps=40)
+    slept = [
+        one[0] if one else 0.0 for one in slept_by_step(corpus, tmp_path, watch, recipe, "throttle@4:strength=3")
+    ]
+    assert slept[:4] == [0, 0, 0, pytest.approx(0.1)]
+    assert slept[3:33] == pytest.approx([0.1 * step for step in range(1, 31)])
+    assert slept[33:] == [3.0] * 7
+
+
+def test_a_slow_loader_takes_longer_than_a_step_for_each_batch(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch()
+    monkeypatch.setattr("stoker.recovery.dynamics.batches.time", watch)
+    recipe = recipe_for(corpus)
+    feed, usual = disturbed(corpus, recipe, "loader_stall@7:strength=3,steps=2"), Feed(corpus, recipe)
+    with feed.steps(1, STEPS, 0, 1) as steps:
+        made = [step for step, _ in steps]
+    assert made == list(range(1, STEPS + 1))
+    assert watch.slept == pytest.approx([0.04, 0.04])
+    assert feed.digest(7) == usual.digest(7)
 
 
 def test_leaked_memory_is_kept() -> None:
@@ -230,8 +283,9 @@ def test_a_share_is_spread_evenly() -> None:
     assert spread(5, 0.4).sum() == 2
 
 
-def test_sums_take_longer_and_say_so_to_nobody_else(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", ["slow_network@1", "jitter@1"])
+def test_sums_take_longer_always_alike_or_by_chance(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """What is asked of others at once is late; what is only begun is not held up."""
     import torch.distributed as dist
@@ -242,12 +296,16 @@ def test_sums_take_longer_and_say_so_to_nobody_else(
     monkeypatch.setattr(dist, "all_reduce", lambda tensor, async_op=False: calls.append(async_op))
     trainer, _ = trainer_with(recipe_for(corpus), corpus, tmp_path)
     pace = Pace()
+    watch = Watch()
+    monkeypatch.setattr("stoker.recovery.dynamics.machine.time", watch)
     monkeypatch.setattr(Pace, "step", 0.05)
-    sum_late(trainer, [parse_fault("slow_network@1")], pace)
-    begun = time.monotonic()
+    sum_late(trainer, [parse_fault(fault)], pace)
     dist.all_reduce(torch.zeros(1), async_op=True)
-    assert time.monotonic() - begun < 0.04
-    dist.all_reduce(torch.zeros(1))
-    assert time.monotonic() - begun >= 0.05
-    assert calls == [True, False]
+    assert watch.slept == []
+    for _ in range(400):
+        dist.all_reduce(torch.zeros(1))
+    assert calls == [True] + [False] * 400
+    assert len(watch.slept) == 400
+    assert np.mean(watch.slept) == pytest.approx(0.05, rel=0.2)
+    assert (len(set(watch.slept)) == 1) is (fault == "slow_network@1")
     trainer.close()

@@ -13,6 +13,7 @@ from stoker.data.feeding import Feed, MicroBatch
 from stoker.data.feeding.feed import Span
 from stoker.data.feeding.mixture import Mixture
 from stoker.data.feeding.sample_index import Integers
+from stoker.recipe import Recipe
 from stoker.recovery.dynamics.possible import changed_length
 from stoker.recovery.faults import Fault
 
@@ -67,6 +68,11 @@ class DisturbedFeed(Feed):
         """As the faults have it."""
         other = self._other(step)
         return super().valid_tokens(step) if other is None else other.valid_tokens(step)
+
+    def recipe_at(self, step: int) -> Recipe:
+        """The recipe by which the step's sequences are as long as they are."""
+        other = self._other(step)
+        return self.recipe if other is None else other.recipe
 
     def _of(self, step: int, *kinds: str) -> list[Fault]:
         return [fault for fault in self.faults if fault.kind in kinds and fault.covers(step)]

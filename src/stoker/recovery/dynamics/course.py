@@ -58,6 +58,8 @@ class Course:
         if phase != "data":
             return
         self._pace.begin(any(_lasts(fault, step) for fault in self._faults))
+        if isinstance(self._trainer.feed, DisturbedFeed):
+            self._trainer.step.recipe = self._trainer.feed.recipe_at(step)
         for fault in self._of("logit_growth", "leak"):
             if fault.covers(step) and fault.kind == "leak":
                 self._leak.grow(fault.option("strength"))
