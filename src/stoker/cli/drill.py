@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stoker.recovery.drill import Rehearsal
     from stoker.recovery.faults import Fault
 
-_PER_RUN = 5
+_PER_RUN, _RANGES = 5, 4
 _WHAT_COLUMNS, _OPTIONS_COLUMNS = 38, 30
 """So that the list of kinds is no wider than 120."""
 
@@ -217,7 +217,7 @@ def _doctor(found: Sequence[Rehearsal]) -> str:
     for one in (examined for rehearsal in found for examined in rehearsal.examined):
         said = one.said
         ranks = "" if said is None else ", ".join(map(str, said.ranks))
-        samples = "" if said is None else ", ".join(f"{first} to {last}" for first, last in said.documents)
+        samples = "" if said is None else _ranges(said.documents)
         cause = "nothing" if said is None else f"{said.kind}: {said.cause}"
         step = "" if said is None or said.first_step is None else str(said.first_step)
         rows.append((one.fault, one.cause, "yes" if one.named else "NO", cause, step, ranks, samples))
@@ -237,6 +237,13 @@ def _outcome(one: Rehearsal) -> str:
     if one.came == len(one.faults):
         return said
     return f"{said}; {one.came} of {counted(len(one.faults), 'faults')} came"
+
+
+def _ranges(documents: Sequence[tuple[int, int]]) -> str:
+    """Of samples; those beyond the first few are counted."""
+    shown = [str(first) if first == last else f"{first} to {last}" for first, last in documents[:_RANGES]]
+    more = len(documents) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _seconds(values: Sequence[float]) -> str:
