@@ -15,7 +15,7 @@ _LEAST = 0.08
 """Of a step, between one step's waiting and the next one's."""
 _TIMES = 3.0
 _NOTABLE = 0.3
-_PAST_WINDOWS = 4
+_PAST_WINDOWS = 2
 
 
 def find_jitter(of_ranks: dict[int, Parts]) -> list[Finding]:
@@ -47,7 +47,7 @@ def find_jitter(of_ranks: dict[int, Parts]) -> list[Finding]:
         notable = (
             seen > _NOTABLE and one.rows >= 2 * _TOGETHER and one.first >= _PAST_WINDOWS * window_of(own.steps.size)
         )
-        severity: Severity = "warning" if notable and one.recovered is None else "note"
+        severity: Severity = "warning" if notable else "note"
         found.append(
             Finding(
                 kind="jitter",

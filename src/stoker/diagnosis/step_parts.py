@@ -42,11 +42,12 @@ _LEAST = 0.1
 """Of a step."""
 _DEVIATIONS = 6.0
 _LEAST_DEVIATION = 0.01
-_NOTABLE, _LASTING = 0.25, 16
-_PAST_WINDOWS = 8
-"""That have to lie before a warning about all ranks, and …"""
-_PAST_OF_ONE = 2
-"""… about one, which the others are held against."""
+_NOTABLE = 0.25
+_LASTING, _LASTING_OF_DATA = 12, 5
+"""Rows of a warning: batches are made ahead, so that waiting for them is soon no chance."""
+_PAST_WINDOWS, _PAST_OF_ALL = 2, 8
+"""That have to lie before a warning, and before one that all ranks work longer: for that a machine that others use
+is enough, and how far it wanders is known only then."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def find_longer_parts(of_ranks: dict[int, Parts]) -> list[Finding]:
 
     Of one rank: a slow rank. Of half the ranks or more, or of the only one: a drop of the throughput. That ranks
     wait for others counts only where no rank's own part takes longer at the same time: else they wait for that one.
-    Notes; a warning while it lasts, from 16 rows and a quarter of a step on, where enough rows lie before it.
+    Notes; a warning from 12 rows (of waiting for data: 5) and a quarter of a step on, where enough rows lie before
+    it; where all ranks work longer, only while they do.
     """
     looked_at = PARTS if len(of_ranks) > 1 else PARTS[:-1]  # one rank waits for nobody
     longer = [one for rank, parts in of_ranks.items() for part in looked_at for one in _of_part(rank, part, parts)]
@@ -178,9 +180,11 @@ def _finding(of_ranks: dict[int, Parts], group: Sequence[_Longer]) -> Finding:
     steps = of_ranks[worst.rank].steps
     first, last = min(one.first for one in group), max(one.last for one in group)
     rows = last - first + 1
-    known = first >= (_PAST_WINDOWS if everywhere else _PAST_OF_ONE) * window_of(steps.size)
-    notable = worst.excess > max(_NOTABLE, worst.limit) and rows >= _LASTING and known
-    severity: Severity = "warning" if notable and worst.lasts else "note"
+    by_others = everywhere and worst.part in ("compute", "host")
+    known = first >= (_PAST_OF_ALL if by_others else _PAST_WINDOWS) * window_of(steps.size)
+    enough = rows >= (_LASTING_OF_DATA if worst.part == "data" else _LASTING)
+    notable = worst.excess > max(_NOTABLE, worst.limit) and enough and known
+    severity: Severity = "warning" if notable and (worst.lasts or not by_others) else "note"
     step = int(steps[first])
     of = "" if len(of_ranks) == 1 else f" of rank {worst.rank}"
     ranks = () if everywhere else tuple(at_fault)
