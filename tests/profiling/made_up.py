@@ -36,7 +36,9 @@ def wait(name: str, start: float, end: float) -> dict[str, Any]:
     return event("user_annotation", WAIT + name, start, end)
 
 
-def operator(name: str, start: float, end: float, *shapes: list[int], number: int = 0, **told: Any) -> dict[str, Any]:
+def operator(
+    name: str, start: float, end: float, *shapes: list[int], number: int = 0, **told: Any
+) -> dict[str, Any]:
     return event("cpu_op", name, start, end, **{"External id": number, "Input Dims": list(shapes), **told})
 
 
@@ -44,7 +46,9 @@ def gloo(kind: str, start: float, end: float, *shapes: list[int], thread: int = 
     return event("user_annotation", f"gloo:{kind}", start, end, thread, **{"Input Dims": list(shapes)})
 
 
-def kernel(name: str, start: float, end: float, number: int = -1, stream: int = STREAM, **told: Any) -> dict[str, Any]:
+def kernel(
+    name: str, start: float, end: float, number: int = -1, stream: int = STREAM, **told: Any
+) -> dict[str, Any]:
     return event("kernel", name, start, end, stream, **{"External id": number, **told})
 
 

@@ -138,7 +138,7 @@ def _busy(case: Case) -> Answer:
     busy = (mean[COMPUTE] + mean["optimizer"]) / case.wall
     return Answer(
         "compute",
-        "Is the accelerator busy?",
+        "Is the device busy computing?",
         _said(busy >= 0.8) if case.picture.saw_device else "unknown",
         f"it computes {wording.percent(busy)} of the step",
         "the questions below say what it waits for",

@@ -35,10 +35,10 @@ _INDEXING = re.compile(
     r"embedding|index|gather|scatter|sort|topk|one_hot|cumsum|bincount|searchsorted|nonzero|take"
 )
 _REDUCTIONS = re.compile(
-    r"^(sum|mean|amax|amin|max|min|prod|any|all|norm|linalg_vector_norm|_foreach_norm|softmax)"
+    r"^(sum|mean|amax|amin|max|min|prod|any|all|norm|linalg_vector_norm|_foreach_norm|_?softmax)"
 )
 _COPIES = re.compile(
-    r"copy|clone|contiguous|^cat$|stack|^to$|pad|^zero|fill|^ones|^empty|resize|memcpy|memset|arange|full"
+    r"copy|clone|contiguous|^cat$|stack|^to$|pad|^zero|fill|^ones|^empty|resize|Memcpy|Memset|arange|full"
 )
 _VIEWS = re.compile(
     r"^(view|reshape|_unsafe_view|t|transpose|permute|as_strided|expand|slice|select|split|chunk|narrow|squeeze|"

@@ -158,7 +158,9 @@ class Recording:
     def _begin(self, warm_up: int) -> None:
         cuda = self._world.device.type == "cuda"
         offset = measure_clock_offset(self._world)
-        self._clock = {"ahead": offset.ahead_seconds * 1e9, "uncertain": offset.uncertain_seconds * 1e9}
+        # Less than it is known by is none: ranks of one machine have one clock.
+        ahead = offset.ahead_seconds if abs(offset.ahead_seconds) > offset.uncertain_seconds else 0.0
+        self._clock = {"ahead": ahead * 1e9, "uncertain": offset.uncertain_seconds * 1e9}
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
         self._profiler = profile(
             activities=activities,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Row = tuple[object, ...]
 _WIDEST_SHAPES = 44
+_NOTHING = 0.001
 
 
 def as_json(found: Profile) -> dict[str, Any]:
@@ -121,6 +122,8 @@ def parts(found: Profile) -> tuple[list[str], list[Row]]:
                 sums[place] += value / len(ranks)
     waiting = sum(one.waiting for one in ranks) / len(ranks)
     for (kind, dimension), (seconds, count, size) in sorted(kinds.items(), key=lambda item: -item[1][0]):
+        if round(count) == 0 and seconds < _NOTHING * wall:
+            continue
         each = wording.size(size / count) if size else ""
         rows.append(
             (
@@ -133,7 +136,7 @@ def parts(found: Profile) -> tuple[list[str], list[Row]]:
             )
         )
     if waiting > 0.001 * mean[EXPOSED]:
-        rows.append(("waiting", "nothing on its way", _ms(waiting), wording.percent(waiting / wall), "", ""))
+        rows.append(("waiting", "before and after them", _ms(waiting), wording.percent(waiting / wall), "", ""))
     return ["", "of it", "ms", "of the step", "calls", "bytes each"], rows
 
 
