@@ -159,7 +159,7 @@ def test_a_run_whose_monitor_finds_a_divergence_goes_back_by_itself(tmp_path: Pa
         alerts=FAST,
     )
     (tmp_path / "faulty.py").write_text(_TRAIN)
-    arguments = [sys.executable, str(tmp_path / "faulty.py"), str(recipe), "lr_jump@150:strength=2,steps=20"]
+    arguments = [sys.executable, str(tmp_path / "faulty.py"), str(recipe), "lr_jump@150:strength=2,steps=6"]
     done = subprocess.run(arguments, env=environment(), capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     record = Record(tmp_path / "runs/small/record")

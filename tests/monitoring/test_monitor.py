@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from stoker.diagnosis import Finding, Remedy
 from stoker.errors import BadInput
+from stoker.monitoring.live_diagnosis import Told
 from stoker.monitoring.lock import held
 from stoker.monitoring.monitor import Monitor
 from stoker.monitoring.watching import watch
@@ -112,6 +114,29 @@ def test_it_is_asked_back_once_until_it_has_gone_back(tmp_path: Path) -> None:
     asked = json.loads(run.asked_back.read_text())
     assert asked["number"] == 2
     assert asked["before_step"] >= 395
+
+
+def test_what_was_found_of_a_course_that_was_given_up_asks_for_nothing(tmp_path: Path) -> None:
+    """The run has gone back, and no step of its new course is in the record yet."""
+    run = make_run(tmp_path, "recovery: {on_finding: rollback}\n")
+    diverging(run)
+    rows(run, "event", event("went_back", 290))
+    look(run, diagnose=True)
+    assert not run.asked_back.exists()
+    assert told(run, "finding") == []
+
+
+def test_a_finding_that_comes_and_goes_is_recorded_once_and_when_it_is_worse() -> None:
+    def finding(severity: Any, first: int) -> Finding:
+        remedy = Remedy(action="watch")
+        return Finding(
+            kind="spike", severity=severity, first_step=first, last_step=first + 5, confidence=0.9, evidence=(),
+            remedy=remedy,
+        )  # fmt: skip
+
+    known = Told()
+    course = [("warning", 10), ("warning", 12), ("alarm", 12), ("warning", 12), ("alarm", 14), ("warning", 500)]
+    assert [known.is_new(finding(*one)) for one in course] == [True, False, True, False, False, True]
 
 
 def test_two_monitors_never_watch_one_run(tmp_path: Path) -> None:

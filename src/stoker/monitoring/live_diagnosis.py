@@ -37,8 +37,10 @@ class Told:
         """Whether it has not been told; it has been from now on."""
         for position, known in enumerate(self.findings):
             if _same_incident(known, finding):
-                self.findings[position] = finding
-                return _RANKED[finding.severity] > _RANKED[known.severity]
+                worse = _RANKED[finding.severity] > _RANKED[known.severity]
+                worst = finding.severity if worse else known.severity
+                self.findings[position] = finding.model_copy(update={"severity": worst})
+                return worse
         self.findings.append(finding)
         return True
 

@@ -196,9 +196,13 @@ class Monitor:
         """Returns the processor time it took."""
         began = time.process_time()
         try:
-            self._findings = findings_now(self._run, now if self._live else None)
+            found = findings_now(self._run, now if self._live else None)
         except (StokerError, OSError) as error:
             self._say(f"the run could not be diagnosed this time: {error}")
+            found = self._findings
+        # Just after the run went back, what the record says of later steps is of the course that was given up.
+        reached = self.picture.reached
+        self._findings = [one for one in found if reached is None or (one.first_step or 0) <= reached]
         for finding in self._findings:
             if finding.severity != "note" and self._told.is_new(finding):
                 self._write("finding", finding.model_dump(mode="json"))

@@ -75,6 +75,8 @@ class Picture:
         self.saved_time: float | None = None
         self.several_nodes = recipe.recovery.ranks_per_node is not None
         self.finished = False
+        self.reached: int | None = None
+        """The last step of the present course; where the run went back to, until there is another."""
         self.moves_in_a_row = 0
         self.worst_moves = 0
         """Since rules were last judged."""
@@ -124,6 +126,7 @@ class Picture:
             case "step":
                 own = self.ranks.setdefault(rank, RankPicture())
                 if rank == 0:
+                    self.reached = row.get("step")
                     self._take_global(own.step, row)
                 own.take_step(row)
             case "machine":
@@ -180,7 +183,7 @@ class Picture:
             if self.saved_step is None:  # what an earlier run of the command saved is as old as the step it is of
                 self.saved_step = row.get("step")
         elif name == "went_back" and isinstance(row.get("step"), int):
-            self.saved_step = row["step"]
+            self.saved_step = self.reached = row["step"]
         elif name == "node_joined":
             self.several_nodes = True
         elif name == "finished":
