@@ -3,7 +3,7 @@ import { byId, el, replace } from "./dom.js";
 import { RunList } from "./list.js";
 import { closePanel, isOpen } from "./panel.js";
 import { RunPage } from "./run.js";
-import { changeView, readAddress, view } from "./view.js";
+import { addressOf, changeView, readAddress, view } from "./view.js";
 import { json } from "./wire.js";
 import { isChinese, switchLanguage, words } from "./words.js";
 
@@ -36,7 +36,7 @@ async function show() {
   let all = null;
   if (!runs.length && !show.before) { // A single run needs no list.
     ({ runs: all } = await json("/api/runs").catch(() => ({ runs: [] })));
-    if (all.length === 1) { view.runs = [all[0].id]; page = new RunPage(view.runs); }
+    if (all.length === 1) { view.runs = [all[0].id]; history.replaceState(null, "", addressOf(view.runs)); page = new RunPage(view.runs); }
   }
   show.before = true;
   shown = page;

@@ -1,0 +1,180 @@
+"""The page in a browser: it draws, zooms, opens a spike, lays runs over each other, runs no text of a record."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from stoker.dashboard.application import Watching
+from stoker.dashboard.serving import Address, bound_socket, server_for
+from tests.dashboard.watched_runs import SPIKE, append_steps, write_run
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "</title><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("no Chromium on this machine")
+    with (
+        sync_playwright() as driver,
+        driver.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"]) as browser,
+    ):
+        yield browser
+
+
+@contextmanager
+def served(*folders: Path) -> Iterator[str]:
+    """The address of a dashboard over `folders`, served from a thread of this process."""
+    listening = bound_socket("127.0.0.1", 0)
+    address = Address("127.0.0.1", listening.getsockname()[1], None)
+    server = server_for(Watching(folders), address, lambda: None)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
+    thread.start()
+    try:
+        yield address.url
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listening.close()
+
+
+@contextmanager
+def page_at(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
+    """A page that has drawn; nothing may have gone wrong in it by the end."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000}, **options)
+    faults: list[str] = []
+    page.on(
+        "console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None
+    )
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(address)
+    page.wait_for_selector("body[data-ready]", timeout=60_000)
+    yield page
+    page.close()
+    assert faults == []
+
+
+def drawn(page: Page, chart: str = "loss") -> None:
+    page.wait_for_selector(f"#chart-{chart} .uplot", timeout=60_000)
+
+
+def click_in(page: Page, chart: str, share: float) -> None:
+    box = page.locator(f"#chart-{chart} .u-over").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+
+
+@pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
+def test_a_run_is_drawn_in_both_languages_and_colours(chromium: Browser, tmp_path: Path, locale: str) -> None:
+    write_run(tmp_path)
+    scheme = "dark" if locale == "zh-CN" else "light"
+    with served(tmp_path) as address, page_at(chromium, address, locale=locale, color_scheme=scheme) as page:
+        drawn(page)
+        assert ("损失" if locale == "zh-CN" else "Loss") in page.inner_text("#chart-loss h3")
+        for section in ("optimisation", "modules", "speed", "machine", "data"):
+            page.locator(f"#{section}").scroll_into_view_if_needed()
+            page.wait_for_timeout(300)
+        for chart in ("gradient_norm", "update_to_weight", "phases", "memory_peak_bytes", "machine-utilisation"):
+            drawn(page, chart)
+        assert page.locator("#heat-ranks canvas").count() >= 1
+        assert page.locator("#heat-modules canvas").count() >= 1
+        assert page.locator("#chart-attention_logit.empty").count() == 1
+        page.locator("#top button").first.click()
+        page.locator("#quality").scroll_into_view_if_needed()
+        page.wait_for_selector("#chart-loss .uplot")
+        assert ("Loss" if locale == "zh-CN" else "损失") in page.inner_text("#chart-loss h3")
+
+
+def test_zooming_in_one_chart_zooms_all_and_goes_into_the_address(chromium: Browser, tmp_path: Path) -> None:
+    write_run(tmp_path)
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        drawn(page)
+        box = page.locator("#chart-loss .u-over").bounding_box()
+        assert box is not None
+        for share in (0.2, 0.6):
+            page.mouse.move(box["x"] + share * box["width"], box["y"] + 50)
+            page.mouse.down() if share == 0.2 else page.mouse.up()
+        page.wait_for_function("() => location.hash.includes('zoom=')")
+        begin, end = (
+            float(one) for one in page.evaluate("location.hash.split('zoom=')[1].split('%7E').join('~').split('~')")
+        )
+        assert begin == pytest.approx(1 + 0.2 * 99, abs=1.5)
+        assert end == pytest.approx(1 + 0.6 * 99, abs=1.5)
+        page.locator("#chart-loss .plot").focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function(
+            f"() => decodeURIComponent(location.hash).split('zoom=')[1].split('~')[0] > {begin + 1}"
+        )
+        page.keyboard.press("0")
+        page.wait_for_function("() => !location.hash.includes('zoom=')")
+
+
+def test_a_click_on_a_spike_shows_its_documents_and_ranks(chromium: Browser, tmp_path: Path) -> None:
+    write_run(tmp_path)
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        drawn(page)
+        click_in(page, "loss", (SPIKE - 1) / 99)
+        page.wait_for_selector("#panel-timeline canvas", timeout=60_000)
+        panel = page.inner_text("#panel")
+        assert f"step {SPIKE}" in panel
+        assert f"sample {8 * SPIKE}" in panel
+        assert "does not say where its corpus is" in panel
+        assert f"stoker data show {tmp_path} --step {SPIKE}" in panel
+        page.keyboard.press("Escape")
+        assert page.locator("#panel").is_hidden()
+
+
+def test_two_runs_are_laid_over_each_other_and_compared(chromium: Browser, tmp_path: Path) -> None:
+    write_run(tmp_path / "a", name="first")
+    write_run(tmp_path / "b", name="second", steps=60)
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        for box in page.locator("table.runs input[type=checkbox]").all():
+            box.check()
+        page.locator(".bar a.plain").click()
+        drawn(page)
+        assert page.locator("#chart-loss .legend button").count() == 2
+        page.locator("#difference").scroll_into_view_if_needed()
+        page.wait_for_selector("#difference table", timeout=30_000)
+        assert "60 steps in both" in page.inner_text("#difference")
+
+
+def test_what_is_written_meanwhile_appears(chromium: Browser, tmp_path: Path) -> None:
+    (writer,) = write_run(tmp_path, ranks=(0,), close=False)
+    writer.flush()
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        drawn(page)
+        append_steps(writer, 0, 101, 130)
+        writer.flush()
+        page.wait_for_function("() => document.querySelector('.figures').innerText.includes('130')", timeout=30_000)
+        page.wait_for_function(
+            "() => document.querySelector('#chart-loss .at').innerText.includes('130')", timeout=30_000
+        )
+    writer.close()
+
+
+def test_hostile_text_is_shown_and_never_run(chromium: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / "<script>window.ran = 1<" / "run"
+    write_run(folder, name=HOSTILE, sources=(HOSTILE, "b"))
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        drawn(page)
+        click_in(page, "loss", (SPIKE - 1) / 99)
+        page.wait_for_selector("#panel-timeline canvas", timeout=60_000)
+        assert "<script>" in page.inner_text("#panel")
+        page.locator("#chart-loss_by_source").scroll_into_view_if_needed()
+        drawn(page, "loss_by_source")
+        assert HOSTILE in page.inner_text("#chart-loss_by_source .legend")
+        assert HOSTILE in page.title()
+        assert page.evaluate("window.ran") is None
+        assert page.locator("main img, #panel img, main script").count() == 0
