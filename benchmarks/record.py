@@ -20,14 +20,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.data.corpora import build_corpus  # noqa: E402
+from tests.data.corpora import build_corpus
 
-from stoker.data.corpus import Corpus  # noqa: E402
-from stoker.parallel import single_process_world  # noqa: E402
-from stoker.recipe import Recipe  # noqa: E402
-from stoker.training.rank import Job, build_trainer  # noqa: E402
-from stoker.training.signals import StopRequest  # noqa: E402
-from stoker.training.trainer import Trainer  # noqa: E402
+from stoker.data.corpus import Corpus
+from stoker.parallel import single_process_world
+from stoker.recipe import Recipe
+from stoker.training.rank import Job, build_trainer
+from stoker.training.signals import StopRequest
+from stoker.training.trainer import Trainer
 
 RAREST = {"modules_every": 10**9, "worst_documents": 0, "machine_seconds": 0, "timeline_every": 0}
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -132,7 +132,6 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
     if job.snapshots is not None and job.copies is None:  # several nodes keep a set until there is a newer one
         remove_beyond(job.snapshots, world.layout.world_size)
     clock.marks.stand_at(position.step)
-    loss_scale = DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None
     feed = Feed(corpus, recipe)
     own_copies = None if job.snapshots is None else folder_of(job.snapshots, world.rank)
     saver = Saver(
@@ -144,30 +143,13 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
         step=position.step,
         timeout=world.timeout,
     )
-    decided = from_first(Interventions.read(run.interventions))
-    guard = Guard(recipe.recovery, decided, can_leave_out=not recipe.training.memory.release_gradients)
-    in_flight = None
-    if own_copies is not None and recipe.recovery.copy_gradients_every:
-        in_flight = StepInFlight(recipe, model, own_copies, position.step)
-    activations = Activations(model)
-    step = TrainingStep(
-        recipe,
-        corpus.source_names,
-        model,
-        optimizer,
-        loss_scale,
-        clock,
-        saver.settle,
-        guard,
-        in_flight,
-        activations,
-    )
+    step = _build_step(job, corpus, model, optimizer, clock, saver, position.step)
     opinion = SecondOpinion(feed, step)
     if progress is not None:
         step.take_up(progress)
         opinion.passed = progress.get("agreed_until", 0)
-    update_norm = UpdateNorm(model.held, optimizer, world)
     record = RecordWriter(run.record, world.rank, recipe.telemetry.flush_seconds)
+    telemetry = Telemetry(feed, step, UpdateNorm(model.held, optimizer, world), record, clock)
     return Trainer(
         recipe=recipe,
         run=run,
@@ -177,14 +159,44 @@ def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, mar
         saver=saver,
         replicas=Replicas(model.held, optimizer, world, run.suspicion),
         opinion=opinion,
-        update_norm=update_norm,
+        update_norm=telemetry.updates,
         record=record,
         position=position,
         stop=stop,
-        requests=Requests(run.asked_back, decided.answered),
+        requests=Requests(run.asked_back, step.guard.interventions.answered),
         clock=clock,
-        telemetry=Telemetry(recipe, feed, model, activations, update_norm, record, clock),
+        telemetry=telemetry,
         report=report,
+    )
+
+
+def _build_step(
+    job: Job,
+    corpus: Corpus,
+    model: ParallelModel,
+    optimizer: Optimizer,
+    clock: PhaseClock,
+    saver: Saver,
+    position: int,
+) -> TrainingStep:
+    """What does one step at a time, from `position` on, as was decided about single steps before."""
+    recipe, rank = job.recipe, model.world.rank
+    decided = from_first(Interventions.read(RunDirectory(job.run).interventions))
+    guard = Guard(recipe.recovery, decided, can_leave_out=not recipe.training.memory.release_gradients)
+    in_flight = None
+    if job.snapshots is not None and recipe.recovery.copy_gradients_every:
+        in_flight = StepInFlight(recipe, model, folder_of(job.snapshots, rank), position)
+    return TrainingStep(
+        recipe,
+        corpus.source_names,
+        model,
+        optimizer,
+        DynamicLossScale(recipe.training.loss_scale) if recipe.training.precision == "fp16" else None,
+        clock,
+        saver.settle,
+        guard,
+        in_flight,
+        Activations(model),
     )
 
 
