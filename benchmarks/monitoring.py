@@ -96,7 +96,7 @@ def measure(ranks: int, steps_per_second: float, seconds: float) -> list[object]
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=120.0)
     options = parser.parse_args()
     rows = [measure(*case, options.seconds) for case in ((1, 1.0), (1, 20.0), (8, 1.0), (64, 0.2))]
     headers = ["ranks", "steps a second", "looks", "one diagnosis, ms", "share of a core, %"]

@@ -151,7 +151,7 @@ def test_a_run_whose_monitor_finds_a_divergence_goes_back_by_itself(tmp_path: Pa
     """The run's own guard is told to wait: what sends it back is what the monitor found."""
     recipe = write_job(
         tmp_path,
-        training__steps=320,
+        training__steps=230,
         training__schedule={"name": "constant"},
         evaluation={"every": 0},
         checkpoint={"every": 20, "keep_last": 100},
@@ -170,4 +170,4 @@ def test_a_run_whose_monitor_finds_a_divergence_goes_back_by_itself(tmp_path: Pa
     assert answered[0]["response"] == "rollback"
     assert back[0] in (120, 140)
     loss = dict(record.steps(["loss"]).select("step", "loss").iter_rows())
-    assert loss[320] < loss[150], "it went on from where all was well"
+    assert loss[230] < loss[150], "it went on from where all was well"
