@@ -21,6 +21,8 @@ _LEAST_PAUSE_SECONDS = 20.0
 _PAUSE_FOR_EACH_SECOND = 10.0
 """A diagnosis that took a second is asked for again ten seconds later: a tenth of one processor at most."""
 _LONGEST_SECONDS = 600.0
+_BEGIN_AFTER_SECONDS = 2.0
+"""Whoever has just opened the page sees the curves first."""
 _NICENESS = 19
 
 
@@ -67,6 +69,7 @@ class Doctor:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _work(self) -> None:
+        await asyncio.sleep(_BEGIN_AFTER_SECONDS)
         while self._waiting:
             run = self._waiting.pop(next(iter(self._waiting)))
             opinion = self._opinions[run.id]

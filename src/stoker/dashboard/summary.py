@@ -63,7 +63,7 @@ def page_of(run: WatchedRun) -> dict[str, Any]:
         },
         "units": run.units,
         "rank_numbers": ranks,
-        "machine": [rank for rank in ranks[:256] if run.rank(rank).height("machine")],
+        "machine": ranks if columns.height("machine") else [],
         "timelines": bool(columns.height("timeline")),
         "documents": bool(columns.height("document")),
         "parameters": run.parameters,

@@ -49,7 +49,7 @@ export const SECTIONS = [
     chart("tokens_per_second", derived("tokens_per_second"), { format: "rate", floor: 0 }),
     chart("phases", phases, { stack: true, format: "seconds" }),
     chart("waited", byName("waited", nameOf), { format: "seconds", floor: 0, why: "why_old", optional: true }),
-    chart("read_ahead", byRank("read_ahead"), { format: "count", floor: 0, optional: true }),
+    chart("read_ahead", byRank("read_ahead"), { format: "count", floor: 0, optional: true, linear: true }),
   ], heat: "ranks" },
   { id: "machine", charts: [
     chart("memory_peak_bytes", byRank("memory_peak_bytes"), { format: "bytes", linear: true }),

@@ -24,6 +24,7 @@ export class Chart {
     this.seen = false;
     this.asked = 0;
     this.bytes = 0;
+    this.first = new Promise((done) => { this.hasDrawn = done; });
     this.plot = el("div", { class: spec.main ? "plot tall" : "plot", tabindex: "0", role: "group", "aria-label": spec.title(), onkeydown: (event) => this.key(event) });
     this.legend = el("div", { class: "legend" });
     this.at = el("span", { class: "at" });
@@ -101,6 +102,7 @@ export class Chart {
   }
 
   empty(text) {
+    this.hasDrawn();
     this.element.classList.add("empty");
     this.element.hidden = Boolean(this.spec.optional);
     this.shape = null;
@@ -177,6 +179,7 @@ export class Chart {
     this.quiet = false;
     this.name();
     this.read();
+    this.hasDrawn();
     document.dispatchEvent(new CustomEvent("drawn", { detail: this.spec.id }));
   }
 

@@ -22,7 +22,7 @@ function whereOf(finding) {
   if (finding.part) parts.push(nameOf(finding.part));
   if (finding.sources?.length) parts.push(finding.sources.join(", "));
   for (const [first, last] of finding.documents || []) parts.push(words("samples", exact(first), exact(last)));
-  if (finding.names?.length) parts.push(finding.names.join(", "));
+  if (finding.names?.length) parts.push(finding.names.slice(0, 6).join(", ") + (finding.names.length > 6 ? `, … (${finding.names.length})` : ""));
   return parts.join(" · ");
 }
 

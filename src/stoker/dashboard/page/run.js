@@ -72,14 +72,17 @@ export class RunPage {
     document.title = `${this.runs().map((run) => run.name).join(" · ")} · Stoker`;
     this.build();
     this.stopView = onView((what) => this.parts.forEach((part) => part.changed?.(what)));
-    this.stopLive = listen(this.ids, (name, told) => this.heard(name, told));
+    this.loss.first.then(() => { if (!this.closed) this.stopLive = listen(this.ids, (name, told) => this.heard(name, told)); });
     this.onShow = () => { if (!document.hidden && this.missed) this.renew(this.missed); };
     document.addEventListener("visibilitychange", this.onShow);
+    // The curve first; what happened and what stands out join it.
+    await Promise.race([this.loss.first, new Promise((done) => setTimeout(done, 4000))]);
     await Promise.all(this.runs().map((run) => this.ask(run.id)));
     this.tell();
   }
 
   close() {
+    this.closed = true;
     this.stopView?.();
     this.stopLive?.();
     document.removeEventListener("visibilitychange", this.onShow);
