@@ -19,7 +19,8 @@ class Marked:
 
     case: Case
     said: str
-    """The cause that is named first; `clean` where nothing above a note is found."""
+    """The cause that is named first, be it by a note, which is what a run deserves that has gone on by itself;
+    `clean` where nothing is found, and where nothing is wrong, nothing above a note."""
     first: Mapping[str, Any] | None
     """The finding that names it."""
     kind: bool | None
@@ -41,8 +42,7 @@ def mark(case: Case, told: Mapping[str, Any]) -> Marked:
     """How right it was."""
     findings = told["findings"]
     grave = [one for one in findings if one["severity"] != "note"]
-    # Where nothing is wrong a note may say so.
-    looked_at = findings if case.cause == "hard_documents" else grave
+    looked_at = grave if case.cause == CLEAN else findings
     first = looked_at[0] if looked_at else None
     wrong = case.cause != CLEAN and first is not None
     return Marked(

@@ -61,7 +61,8 @@ def test_cause_kind_step_and_rank_are_marked_each() -> None:
     assert (right.said, right.kind, right.step, right.culprit) == ("slow_compute", True, True, True)
     wrong = mark(SLOW, told(finding("stall", "unknown", 106, ranks=[0])))
     assert (wrong.said, wrong.kind, wrong.step, wrong.culprit) == ("unknown", False, False, False)
-    nothing = mark(SLOW, told(finding("slow_rank", "slow_compute", 100, "note", ranks=[1])))
+    assert mark(SLOW, told(finding("slow_rank", "slow_compute", 104, "note", ranks=[1]))).culprit
+    nothing = mark(SLOW, told())
     assert (nothing.said, nothing.kind, nothing.step, nothing.culprit) == (CLEAN, False, False, False)
 
 
