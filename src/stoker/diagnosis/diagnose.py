@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from stoker.diagnosis.document_spike import find_document_spikes
+from stoker.diagnosis.causes import CATALOGUE
+from stoker.diagnosis.document_spike import FAINT, find_document_spikes, find_faint_spikes
 from stoker.diagnosis.finding import Evidence, Finding
 from stoker.diagnosis.gradient_growth import find_gradient_growth
 from stoker.diagnosis.gradient_shift import find_gradient_shifts
@@ -132,13 +133,20 @@ def find_all(rows: RunRows) -> list[Finding]:
     for detect in (_of_loss, _of_figures, _of_recipe, _of_time, _of_ranks, _of_routing, _of_evaluations):
         found += detect(rows)
     found += find_document_spikes(rows.documents)
+    if rows.text is not None:
+        found += find_faint_spikes(rows.curve("loss"))
     found += _of_batches(rows, found)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
     merged = [
         named(rows, _with_documents(rows, without_sameness(finding)), members)
         for finding, members in together(found, near)
     ]
-    return sorted(merged, key=lambda finding: finding.rank_of_importance)
+    kept = [one for one in merged if one.confidence > FAINT or _of_text(one)]
+    return sorted(kept, key=lambda finding: finding.rank_of_importance)
+
+
+def _of_text(finding: Finding) -> bool:
+    return any(cause.name == finding.cause and cause.features for cause in CATALOGUE)
 
 
 def _of_loss(rows: RunRows) -> Iterator[Finding]:

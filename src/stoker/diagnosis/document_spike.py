@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from stoker.diagnosis.excursion import excursions
+from stoker.diagnosis.excursion import Excursion, excursions
 from stoker.diagnosis.finding import Evidence, Finding, confidence_of
 from stoker.diagnosis.recent_past import (
     TO_DEVIATIONS,
@@ -22,7 +22,51 @@ from stoker.diagnosis.remedies import remedy
 _DEVIATIONS = 5.0
 _LEAST_DEVIATION = 0.02
 _MOST_ROWS = 32
+_MOST_FAINT = 16
+FAINT = 0.3
+"""How sure a finding is that is none unless its documents are at fault."""
 _FEWEST_ROWS = 16
+
+
+def _short_excursions(curve: Curve) -> list[Excursion]:
+    logs = np.log(curve.values)
+    window = window_of(logs.size)
+    expected = shifted(rolling_median(logs, window), 1)
+    away = logs - expected
+    # Around its own median: that the curve falls is none of its noise.
+    spread = shifted(TO_DEVIATIONS * past_median(np.abs(away - rolling_median(away, window)), 2 * window), 1)
+    limit = np.where(np.isfinite(expected), _DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), np.inf)
+    found = excursions(logs, Usual(np.nan_to_num(expected), limit))
+    return [one for one in found if one.noticed >= _FEWEST_ROWS and one.rows <= _MOST_ROWS]
+
+
+def find_faint_spikes(loss: Curve) -> list[Finding]:
+    """Rows whose loss stands out by 5 deviations, too few for a spike by itself: only bad text makes it one.
+
+    The sixteen that stand out most. Their confidence is `FAINT`.
+    """
+    curve = loss.positive
+    logs = np.log(curve.values)
+    most = sorted(_short_excursions(curve), key=lambda one: one.expected - float(logs[one.peak]))[:_MOST_FAINT]
+    return [
+        Finding(
+            kind="spike",
+            severity="note",
+            first_step=int(curve.steps[one.first]),
+            last_step=int(curve.steps[one.last]),
+            confidence=FAINT,
+            evidence=(
+                Evidence(
+                    measure="loss",
+                    expected=float(np.exp(one.expected)),
+                    observed=float(curve.values[one.peak]),
+                    step=int(curve.steps[one.peak]),
+                ),
+            ),
+            remedy=remedy("look_at_samples", step=int(curve.steps[one.first])),
+        )
+        for one in most
+    ]
 
 
 def find_document_spikes(documents: pl.DataFrame) -> list[Finding]:
@@ -38,16 +82,8 @@ def find_document_spikes(documents: pl.DataFrame) -> list[Finding]:
     worst = table.group_by("step").agg(pl.col("loss").mean()).sort("step")
     curve = Curve(as_steps(worst["step"].to_numpy()), worst["loss"].to_numpy()).positive
     logs = np.log(curve.values)
-    window = window_of(logs.size)
-    expected = shifted(rolling_median(logs, window), 1)
-    away = logs - expected
-    # Around its own median: that the curve falls is none of its noise.
-    spread = shifted(TO_DEVIATIONS * past_median(np.abs(away - rolling_median(away, window)), 2 * window), 1)
-    limit = np.where(np.isfinite(expected), _DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), np.inf)
     found = []
-    for one in excursions(logs, Usual(np.nan_to_num(expected), limit)):
-        if one.noticed < _FEWEST_ROWS or one.rows > _MOST_ROWS:
-            continue
+    for one in _short_excursions(curve):
         first, last = int(curve.steps[one.noticed]), int(curve.steps[one.last])
         high = pl.col("loss") > float(np.exp(one.expected + one.limit))
         own = table.filter(pl.col("step").is_between(first, last) & high)

@@ -97,7 +97,13 @@ def _last(sums: npt.NDArray[np.float64], usual: Numbers, first: int) -> int:
     own = sums[:, ends] - sums[:, ends - _TOGETHER]
     moved = np.abs(own / own.sum(axis=0) - usual[:, None]).sum(axis=0) / 2
     back = np.flatnonzero(moved < max(peak / 3, _LEAST / 2))
-    return int(ends[back[0]]) - _TOGETHER - 1 if back.size else rows - 1
+    if not back.size:
+        return int(rows - 1)
+    # The four rows that are near the usual may begin with one that is not.
+    last = int(ends[back[0]]) - _TOGETHER - 1
+    while last + 2 < rows and _moved(sums, usual, last + 1, last + 2) > peak / 2:
+        last += 1
+    return int(last)
 
 
 def _finding(

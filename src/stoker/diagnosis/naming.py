@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from stoker.diagnosis.causes import CATALOGUE, Cause, Incident, Sign
 from stoker.diagnosis.finding import UNKNOWN, Alternative, Evidence, Finding
@@ -33,12 +34,16 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding]) -> Findin
     best, signs = ranked[0]
     if _score(signs) < NAMED:
         return finding.model_copy(update={"cause": UNKNOWN, "alternatives": _alternatives(ranked)})
-    changes = {
+    changes: dict[str, Any] = {
         "cause": best.name,
         "score": round(_score(signs), 2),
         "alternatives": _alternatives(ranked[1:]),
         "evidence": _evidence(finding, signs),
     }
+    if finding.kind not in best.kinds:  # what else was found at the time is not what it comes of
+        own = [one for one in members if one.kind in best.kinds]
+        changes["kind"] = own[0].kind
+        changes["ranks"] = tuple(sorted({rank for one in own for rank in one.ranks}))
     if best.remedy is not None and (finding.ranks or "{ranks}" not in REMEDIES[best.remedy]):
         given = {"step": finding.first_step, "ranks": list(finding.ranks)}
         changes["remedy"] = fitting(best.remedy, given)

@@ -13,7 +13,7 @@ _LEAST_LARGEST = 2.5
 _MOST_SMALLEST = 0.1
 _TIMES_PAST = 1.5
 _FEWEST_ROWS = 5
-_EARLY_SHARE = 0.05
+_EARLY_SHARE, _EARLY_ROWS = 0.05, 32
 _PAST = 32
 _GROWN, _STARVED = float(np.log(1.25)), 0.6
 """Of the past's, by which the busiest expert's load has grown and to which the idlest's has fallen, on the way
@@ -26,16 +26,16 @@ def find_router_collapse(largest: Curve, smallest: Numbers, module: str) -> list
     under 0.1, or in which loads are on the way there.
 
     Loads are medians of a window of rows. It has to be 1.5 times the lowest such median of the run's past too,
-    unless it was so from the beginning; the first twentieth of the rows, before routers have settled, does not
-    count. An alarm while it lasts. On the way it is a warning: the busiest has a quarter more than in the window
-    before (32 rows), beyond 6 deviations, and the idlest less than six tenths.
+    unless it was so from the beginning; the first twentieth of the rows, and 32 of them, before routers have
+    settled, do not count. An alarm while it lasts. On the way it is a warning: the busiest has a quarter more than
+    in the window before (32 rows), beyond 6 deviations, and the idlest less than six tenths.
     """
     rows = largest.values.size
     if rows < 2 * _FEWEST_ROWS:
         return []
     window = min(window_of(rows), _FEWEST_ROWS)
     high, low = rolling_median(largest.values, window), rolling_median(smallest, window)
-    begin = int(_EARLY_SHARE * rows)
+    begin = max(int(_EARLY_SHARE * rows), min(_EARLY_ROWS, rows // 4))
     best = np.fmin.accumulate(high)
     uneven = (high > _LEAST_LARGEST) & (low < _MOST_SMALLEST) & (np.arange(rows) >= begin)
     worse = uneven & ((high > _TIMES_PAST * best) | (best > _LEAST_LARGEST))

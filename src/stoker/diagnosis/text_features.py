@@ -19,6 +19,8 @@ MOST_OF_A_FEATURE = 12.0
 _TELLING = 2.0
 _CHARACTERS = 2000
 _FEWEST_CHARACTERS = 12
+_LEARNT = ("surprise", "script")
+"""Features that depend on a model of usual text."""
 _GRAIN = 1.5
 """Characters of a passage that are in no deviation: one that was cut is not garbled."""
 _REPEATED = 12
@@ -55,7 +57,8 @@ class Contrast:
     observed: float
     step: int
     score: float
-    """Nats: the largest of Student's t (3 degrees of freedom) log-likelihood ratios, less the number looked at."""
+    """Nats: the sum of what single passages say (Student's t with 3 degrees of freedom, and no more than as many
+    usual passages can tell), less the choice among those looked at."""
     passages: tuple[Passage, ...]
     """Those that stand out."""
 
@@ -96,19 +99,27 @@ def contrasts(suspected: Sequence[Passage], usual: Sequence[Passage]) -> dict[st
     """By feature: how `suspected` passages stand out from `usual` ones of their source (of all, where few)."""
     suspected = [one for one in suspected if len(one.text) >= _FEWEST_CHARACTERS]
     usual = [one for one in usual if len(one.text) >= _FEWEST_CHARACTERS]
-    found: dict[str, list[tuple[float, float, float, Passage]]] = {}
+    found: dict[str, list[_Judged]] = {}
     for source in sorted({one.source for one in suspected}):
         same = [one for one in usual if one.source == source]
         own = [one for one in suspected if one.source == source]
-        for feature, judged in _of_source(own, same if len(same) >= 8 else usual, len(suspected)).items():
+        for feature, judged in _of_source(own, same if len(same) >= 8 else usual).items():
             found.setdefault(feature, []).extend(judged)
     return {feature: _contrast(feature, judged) for feature, judged in found.items() if judged}
 
 
-def _of_source(
-    own: Sequence[Passage], usual: Sequence[Passage], looked_at: int
-) -> dict[str, list[tuple[float, float, float, Passage]]]:
-    """For each feature (score, expected, observed, passage) of each passage."""
+@dataclass(frozen=True)
+class _Judged:
+    score: float
+    """Nats that this passage alone speaks for the feature, at most what so many usual passages can tell."""
+    expected: float
+    observed: float
+    passage: Passage
+
+
+def _of_source(own: Sequence[Passage], usual: Sequence[Passage]) -> dict[str, list[_Judged]]:
+    """For each feature how each passage stands out. Letters are learnt from half of the usual ones, and judged by
+    the others."""
     if len(usual) < 8:
         return {}
     learnt, held = usual[::2], usual[1::2]
@@ -116,27 +127,33 @@ def _of_source(
     scripts = _mean_scripts(learnt)
     doubled = Counter(one.text for one in own)
     known = [features(one, spelling, scripts, False) for one in held]
-    judged: dict[str, list[tuple[float, float, float, Passage]]] = {}
+    more = known + [features(one, spelling, scripts, False) for one in learnt]
+    judged: dict[str, list[_Judged]] = {}
     for one in own:
         for feature, value in features(one, spelling, scripts, doubled[one.text] > 1).items():
-            past = np.array([row[feature] for row in known])
+            past = np.array([row[feature] for row in (known if feature in _LEARNT else more)])
             grain = _GRAIN / len(one.text) if feature in ("markup", "damage") else 0.0
             middle, spread = float(np.median(past)), max(deviation(past), _LEAST[feature], grain)
             bar = max(float(np.quantile(past, 0.95)), middle + 2 * spread)
             z = max(0.0, value - bar) / spread
-            score = 2 * math.log1p(z * z / 3) - math.log(looked_at)
-            judged.setdefault(feature, []).append((score, middle, value, one))
+            score = min(2 * math.log1p(z * z / 3), math.log(past.size + 1))
+            judged.setdefault(feature, []).append(_Judged(score, middle, value, one))
     return judged
 
 
-def _contrast(feature: str, judged: Sequence[tuple[float, float, float, Passage]]) -> Contrast:
-    worst = max(judged, key=lambda one: one[0])
-    telling = [one for one in judged if one[0] > _TELLING]
-    score = sum(one[0] for one in telling) if telling else min(worst[0], 0.0)
+def _contrast(feature: str, judged: Sequence[_Judged]) -> Contrast:
+    """Of all passages together: less the number of ways to choose those that stand out."""
+    worst = max(judged, key=lambda one: (one.score, one.observed))
+    telling = sorted((one for one in judged if one.score > _TELLING), key=lambda one: -one.score)
+    score = sum(one.score for one in telling) - math.log(math.comb(len(judged), len(telling)))
     return Contrast(
-        feature, worst[1], worst[2], worst[3].step, min(score, MOST_OF_A_FEATURE),
-        tuple(one[3] for one in sorted(telling, key=lambda one: -one[0])),
-    )  # fmt: skip
+        feature,
+        worst.expected,
+        worst.observed,
+        worst.passage.step,
+        min(score, MOST_OF_A_FEATURE),
+        tuple(one.passage for one in telling),
+    )
 
 
 def features(passage: Passage, spelling: Spelling, scripts: Mapping[str, float], doubled: bool) -> dict[str, float]:

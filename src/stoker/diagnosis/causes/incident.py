@@ -18,6 +18,7 @@ from stoker.diagnosis.text_features import Contrast, contrasts
 LOSS_KINDS: tuple[Kind, ...] = ("spike", "divergence", "step_rise", "step_drop", "nan")
 _ROWS_AT_ONSET = 8
 _STEPS_READ = 4
+_FEWEST_WORST = 2
 _PASSAGES_READ = 48
 _OTHER_STEPS = 16
 _OF_OTHER_STEPS = 192
@@ -123,12 +124,21 @@ class Incident:
             return None
         return float(now["loss"].to_numpy().max()), float(np.median(before["loss"].to_numpy()))
 
+    @cached_property
+    def _usual_worst(self) -> float:
+        """What nine tenths of the documents that were recorded of the steps before are below."""
+        assert self.loss_moved is not None
+        step, table = pl.col("step"), self.rows.documents
+        before = table.filter(step.is_between(self.loss_moved - 32 * self.rows.spacing, self.loss_moved - 1))
+        losses = before["loss"].drop_nulls().to_numpy() if before.height else np.zeros(0)
+        return float(np.quantile(losses, 0.9)) if losses.size else -np.inf
+
     def _steps_at_onset(self) -> list[int]:
         assert self.loss_moved is not None
         steps = self.rows.steps
         begin = int(np.searchsorted(steps, self.loss_moved))
         last = self.finding.last_step if self.finding.last_step is not None else self.loss_moved
-        own = steps[max(0, begin - 1) : begin + _STEPS_READ]
+        own = steps[begin : begin + _STEPS_READ]
         return [int(step) for step in own if step <= max(last, self.loss_moved)]
 
     def _suspected(self, step: int) -> list[Passage]:
@@ -139,6 +149,8 @@ class Incident:
         table = self.rows.documents
         if {"step", "sample", "first_token"} <= set(table.columns):
             own = table.filter(pl.col("step") == step).drop_nulls(["sample"])
+            high = own.filter(pl.col("loss") > self._usual_worst) if "loss" in own.columns else own
+            own = high if high.height >= _FEWEST_WORST else own
             worst = {(row[0], row[1]) for row in own.select("sample", "first_token").iter_rows()}
             chosen = [span for span in spans if (span.sample, span.place) in worst]
             spans = chosen or spans

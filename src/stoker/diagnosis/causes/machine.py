@@ -11,6 +11,7 @@ from stoker.diagnosis.causes.incident import Incident
 from stoker.diagnosis.causes.signs import of_members, of_replay, recorded, said
 from stoker.diagnosis.finding import Finding, Kind, Part
 from stoker.diagnosis.recent_past import as_numbers, deviation
+from stoker.diagnosis.told import AGAIN
 
 _SLOW: tuple[Kind, ...] = ("slow_rank", "throughput_drop")
 _ALONE = 10.0
@@ -23,6 +24,9 @@ def _wrong_numbers(incident: Incident) -> Iterator[Sign]:
         yield recorded("bits of ranks that should agree", "different", member.first_step, "the same")
         return
     yield from of_replay(incident, batch=False)
+    again = [one for member in incident.members for one in member.evidence if one.measure == AGAIN]
+    if again and all(one.observed == "the same" for one in again):
+        yield Sign(again[0], -6.0)
     grown = next(iter(incident.of_kind("gradient_growth")), None)
     step = grown.first_step if grown is not None and grown.first_step is not None else incident.first
     norm = incident.departure(incident.rows.curve("gradient_norm"), step)
