@@ -47,8 +47,8 @@ class Recovery(Section):
     """What to do when the norm of an update, over the learning rate that was planned, stands out from its recent
     past: go back to the last checkpoint and do the steps again, once; what comes out again is gone on with."""
     on_finding: Literal["wait", "rollback", "ask"] = "wait"
-    """What to do when the monitor of a run names a cause for which going back is the remedy: `rollback` goes back to
-    the last checkpoint before it, and leaves out the steps at fault."""
+    """What to do when the monitor of a run finds something for which going back is the remedy: `rollback` goes back
+    to the last checkpoint before it, and leaves out the steps at fault."""
     divergence_steps: int = Field(default=10, ge=2)
     window: int = Field(default=32, ge=8)
     """How many unremarkable steps the recent past holds; half of them must be there before anything stands out."""
