@@ -16,6 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from stoker.durable_files import write_json
+from stoker.errors import StokerError
 from stoker.parallel import World
 from stoker.profiling.collectives import members_of_groups, recorded_collectives
 from stoker.profiling.trace import PHASE, STEP, WAIT
@@ -182,7 +183,9 @@ class Recording:
         self._groups = members_of_groups()
         self._memory = memory_facts(self._trainer, self._world)
         self._profiler.stop()
-        self._profiler.export_chrome_trace(str(trace_file(self.folder, self._world.rank)))
+        trace = trace_file(self.folder, self._world.rank)
+        self._profiler.export_chrome_trace(str(trace))
+        require_whole(trace)
         self._profiler = None
         self._world.barrier()
 
@@ -198,8 +201,7 @@ class Recording:
             "collectives": self._collectives,
             "groups": self._groups,
             "memory": self._memory,
-            "plain_seconds": statistics.median(plain) if plain else None,
-            "plain_steps": len(plain),
+            "plain_seconds": sorted(plain),
             "profiled_seconds": statistics.median(profiled),
         }
         write_json(facts_file(self.folder, self._world.rank), facts)
@@ -213,6 +215,21 @@ def trace_file(folder: Path, rank: int) -> Path:
 def facts_file(folder: Path, rank: int) -> Path:
     """Where rank `rank` leaves what is known of its trace."""
     return folder / f"rank-{rank:05d}.json"
+
+
+def require_whole(trace: Path) -> None:
+    """Raise `StokerError` for a trace that ends in the middle: torch's profiler says nothing of a full disk."""
+    try:
+        with open(trace, "rb") as file:
+            file.seek(max(0, trace.stat().st_size - 16))
+            whole = file.read().rstrip().endswith(b"}")
+    except OSError:
+        whole = False
+    if not whole:
+        raise StokerError(
+            f"could not write {trace}: the disk is full, or the folder is gone; free some space, or choose another "
+            "folder with --output, and profile again"
+        )
 
 
 def read_facts(folder: Path, rank: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -54,14 +55,17 @@ def operator_rows(found: Profile) -> tuple[Any, ...]:
 
 
 def cost(found: Profile) -> dict[str, float | int | None]:
-    """What profiling itself costs: steps with and without it, in the same run, on the rank where it is most."""
+    """What profiling itself costs: steps with and without it in one run, on the rank with the longest of them."""
     worst = max(found.picture.facts, key=lambda facts: facts["profiled_seconds"])
     plain = worst["plain_seconds"]
+    median = statistics.median(plain) if plain else None
     return {
         "step_seconds": worst["profiled_seconds"],
-        "step_seconds_without": plain,
-        "steps_without": worst["plain_steps"],
-        "ratio": worst["profiled_seconds"] / plain if plain else None,
+        "step_seconds_without": median,
+        "steps_without": len(plain),
+        "shortest_without": min(plain, default=None),
+        "longest_without": max(plain, default=None),
+        "ratio": worst["profiled_seconds"] / median if median else None,
     }
 
 
@@ -76,7 +80,8 @@ def heading(found: Profile) -> list[str]:
     else:
         told = (
             f"a step takes {wording.duration(costs['step_seconds'])} with it and {wording.duration(plain)} without "
-            f"(median of {costs['steps_without']:,}): {ratio - 1:+.0%}"
+            f"(median of {costs['steps_without']:,}, {wording.duration(costs['shortest_without'])} to "
+            f"{wording.duration(costs['longest_without'])}): {ratio - 1:+.0%}"
         )
     clocks = max((facts["clock"]["uncertain"] for facts in found.picture.facts), default=0.0)
     lines = [
