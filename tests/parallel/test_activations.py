@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from stoker.parallel import (
     single_process_world,
 )
 from stoker.parallel.activations import Activations
+from stoker.parallel.compilation import compile_block
 from stoker.parallel.placement import local
 from stoker.recipe.memory import OPERATIONS, Recomputation
 from tests.distributed import run_ranks
@@ -184,3 +186,18 @@ def test_every_layout_tells_the_figures_of_one_process_and_changes_no_bit(layout
             assert figures.keys() == reference.keys(), case
             for module, fields in reference.items():
                 assert figures[module] == pytest.approx(fields, rel=1e-6), (case, module)
+
+
+def test_of_compiled_blocks_the_outside_is_seen_and_no_bit_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def traced_only(block: torch.nn.Module, share: float) -> None:
+        compile_block(block, share, backend="aot_eager")
+
+    monkeypatch.setattr(sys.modules["stoker.parallel.apply"], "compile_block", traced_only)
+    world, settings = single_process_world(parity.CPU), Settings(compile_blocks=True)
+    expected, _ = _step("grouped queries", world, 4, settings, look=False)
+    seen, figures = _step("grouped queries", world, 4, settings, look=True)
+    assert all(map(torch.equal, seen, expected))
+    assert figures.keys() == {"embedding", "norm", "head", *(f"blocks.{layer}" for layer in range(4))}
+    plain = _step("grouped queries", world, 4, Settings(), look=True)[1]
+    for module, fields in figures.items():
+        assert fields == pytest.approx(plain[module], rel=1e-9), module
