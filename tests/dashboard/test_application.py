@@ -12,9 +12,10 @@ from starlette.testclient import TestClient
 
 from stoker.dashboard import runs_at
 from stoker.errors import BadInput
-from stoker.record import RecordWriter
+from stoker.record import MONITOR, RecordWriter
 from stoker.run_directory import RunDirectory
 from tests.dashboard.watched_runs import (
+    BEGAN,
     NEVER,
     SLOW,
     SPIKE,
@@ -283,3 +284,15 @@ def test_nothing_in_the_runs_folder_changes(tmp_path: Path) -> None:
         ):
             assert client.get(f"/api/run/{run}{path}").status_code == 200
     assert state() == before
+
+
+def test_alerts_of_the_monitor_are_among_what_happened(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    writer = RecordWriter(RunDirectory(tmp_path).record, MONITOR, NEVER)
+    detail = {"rule": "loss_moves", "state": "firing", "value": 9.0, "limit": 3.0, "summary": "the loss moves"}
+    writer.append("event", {"step": SPIKE, "event": "alert", "time": BEGAN + SPIKE, "detail": detail})
+    writer.append("event", {"step": SPIKE, "event": "finding", "time": BEGAN + SPIKE, "detail": {}})
+    assert writer.close()
+    with dashboard(tmp_path) as client:
+        events = client.get(f"/api/run/{identifiers(client)['anvil']}/events").json()["events"]
+    assert [event["event"] for event in events if event["step"] == SPIKE] == ["alert"]

@@ -19,9 +19,10 @@ from stoker.dashboard.columns import History, Integers, Numbers, RankColumns, hi
 from stoker.diagnosis.course import Event, course_of
 from stoker.recipe import Model
 from stoker.recipe.size import flops_per_token, parameter_count
-from stoker.record import Record
+from stoker.record import MONITOR, SUPERVISOR, Record
 from stoker.record.history import not_given_up
 from stoker.record.rows import SEQUENCE
+from stoker.record.segments import LIVE_FILE, rank_folder
 from stoker.run_directory import RunDirectory
 
 UNITS = ("step", "tokens", "hours", "flops")
@@ -179,12 +180,13 @@ class WatchedRun:
 
         def make() -> list[Event]:
             try:
-                return course_of(self.record, self.under_way)
+                alerts = [one for one in self.record.events(MONITOR) if one.get("event") == "alert"]
+                return sorted([*course_of(self.record, self.under_way), *alerts], key=_time_of)
             except (OSError, ValueError, pl.exceptions.PolarsError):
                 return []
 
-        supervisor = self.directory.record / "supervisor" / "live.frames"
-        version = (self.columns.height("event"), self.under_way, _stamp(supervisor))
+        others = [_stamp(rank_folder(self.directory.record, one) / LIVE_FILE) for one in (SUPERVISOR, MONITOR)]
+        version = (self.columns.height("event"), self.under_way, *others)
         return self.made("events", version, make)
 
     @property
@@ -223,6 +225,11 @@ def _standing(columns: RankColumns, kind: str) -> pl.DataFrame:
         steps[known].astype(np.int64),
     )
     return table.filter(pl.Series(kept)).drop_nulls("step").sort("step", maintain_order=True)
+
+
+def _time_of(event: Event) -> float:
+    time = event.get("time")
+    return float(time) if isinstance(time, int | float) else 0.0
 
 
 def _stamp(path: Path) -> Any:
