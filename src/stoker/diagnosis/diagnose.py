@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from stoker.diagnosis.causes import CATALOGUE
-from stoker.diagnosis.document_spike import FAINT, find_document_spikes, find_faint_spikes
+from stoker.diagnosis.document_spike import FAINT, LOOKED_AT, find_document_spikes, find_faint_spikes
 from stoker.diagnosis.finding import Evidence, Finding
 from stoker.diagnosis.gradient_growth import find_gradient_growth
 from stoker.diagnosis.gradient_shift import find_gradient_shifts
@@ -25,7 +25,7 @@ from stoker.diagnosis.loss_scale import find_loss_scale_collapse, find_skipped_s
 from stoker.diagnosis.loss_spike import find_spikes, loss_excursions, without_spikes
 from stoker.diagnosis.memory_growth import find_leak, find_memory_growth
 from stoker.diagnosis.mixture_change import find_mixture_changes
-from stoker.diagnosis.naming import named
+from stoker.diagnosis.naming import NAMED, named
 from stoker.diagnosis.non_finite import find_non_finite
 from stoker.diagnosis.overfitting import find_overfitting
 from stoker.diagnosis.plateau import find_plateau
@@ -146,7 +146,9 @@ def find_all(rows: RunRows) -> list[Finding]:
 
 
 def _of_text(finding: Finding) -> bool:
-    return any(cause.name == finding.cause and cause.features for cause in CATALOGUE)
+    """Whether the text of a faint spike says more than one of so many would by chance."""
+    enough = (finding.score or 0.0) >= NAMED + LOOKED_AT
+    return enough and any(cause.name == finding.cause and cause.features for cause in CATALOGUE)
 
 
 def _of_loss(rows: RunRows) -> Iterator[Finding]:

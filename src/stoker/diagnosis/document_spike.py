@@ -19,35 +19,39 @@ from stoker.diagnosis.recent_past import (
 )
 from stoker.diagnosis.remedies import remedy
 
-_DEVIATIONS = 5.0
+_DEVIATIONS, _FAINT_DEVIATIONS = 5.0, 4.0
 _LEAST_DEVIATION = 0.02
 _MOST_ROWS = 32
-_MOST_FAINT = 16
+_MOST_FAINT = 8
+LOOKED_AT = float(np.log(_MOST_FAINT))
+"""Nats more that the text of such spikes has to say, since so many are looked at."""
 FAINT = 0.3
 """How sure a finding is that is none unless its documents are at fault."""
 _FEWEST_ROWS = 16
 
 
-def _short_excursions(curve: Curve) -> list[Excursion]:
+def _short_excursions(curve: Curve, deviations: float) -> list[Excursion]:
     logs = np.log(curve.values)
     window = window_of(logs.size)
     expected = shifted(rolling_median(logs, window), 1)
     away = logs - expected
     # Around its own median: that the curve falls is none of its noise.
     spread = shifted(TO_DEVIATIONS * past_median(np.abs(away - rolling_median(away, window)), 2 * window), 1)
-    limit = np.where(np.isfinite(expected), _DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), np.inf)
+    limit = np.where(np.isfinite(expected), deviations * np.fmax(spread, _LEAST_DEVIATION), np.inf)
     found = excursions(logs, Usual(np.nan_to_num(expected), limit))
     return [one for one in found if one.noticed >= _FEWEST_ROWS and one.rows <= _MOST_ROWS]
 
 
 def find_faint_spikes(loss: Curve) -> list[Finding]:
-    """Rows whose loss stands out by 5 deviations, too few for a spike by itself: only bad text makes it one.
+    """Rows whose loss stands out by 4 deviations, too few for a spike by itself: only bad text makes it one.
 
-    The sixteen that stand out most. Their confidence is `FAINT`.
+    The eight that stand out most. Their confidence is `FAINT`.
     """
     curve = loss.positive
     logs = np.log(curve.values)
-    most = sorted(_short_excursions(curve), key=lambda one: one.expected - float(logs[one.peak]))[:_MOST_FAINT]
+    most = sorted(
+        _short_excursions(curve, _FAINT_DEVIATIONS), key=lambda one: one.expected - float(logs[one.peak])
+    )[:_MOST_FAINT]
     return [
         Finding(
             kind="spike",
@@ -83,7 +87,7 @@ def find_document_spikes(documents: pl.DataFrame) -> list[Finding]:
     curve = Curve(as_steps(worst["step"].to_numpy()), worst["loss"].to_numpy()).positive
     logs = np.log(curve.values)
     found = []
-    for one in _short_excursions(curve):
+    for one in _short_excursions(curve, _DEVIATIONS):
         first, last = int(curve.steps[one.noticed]), int(curve.steps[one.last])
         high = pl.col("loss") > float(np.exp(one.expected + one.limit))
         own = table.filter(pl.col("step").is_between(first, last) & high)
