@@ -11,8 +11,9 @@ from stoker.profiling.recording import Steps
 from stoker.profiling.request import begin_from, make_room, output_of, require_ranks, steps_of
 from stoker.recipe.loading import LoadedRecipe, load_recipe
 from stoker.run_directory import RunDirectory
+from tests.end_to_end.small_job import stoker
+from tests.preloaded import server
 from tests.recipe.recipes import write
-from tests.test_cli import stoker
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_steps_are_profiled_after_warm_up(
         ("a-b", 0, "expected steps such as 12-14"),
         ("", 0, "expected steps such as 12-14"),
         ("5-6", 5, "done already"),
-        (None, 20, "beyond the recipe's 20"),
+        (None, 20, "all 20 steps are done"),
     ],
 )
 def test_steps_that_cannot_be_are_refused(loaded: LoadedRecipe, wanted: str | None, done: int, told: str) -> None:
@@ -103,8 +104,12 @@ def test_only_a_run_with_a_checkpoint_can_be_gone_on_from(loaded: LoadedRecipe, 
         (("training.device=cuda",), "cuda"),
     ],
 )
-def test_the_verb_refuses_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
-    result = stoker("profile", write(tmp_path), *arguments, cwd=tmp_path, timeout=120)
+def test_the_verb_refuses_what_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    server()  # which is started from here
+    monkeypatch.chdir(tmp_path)
+    result = stoker("profile", write(tmp_path), *arguments)
     assert result.returncode == 2, result.stderr
     assert told in result.stderr
     assert "Traceback" not in result.stderr

@@ -28,6 +28,10 @@ _BEFORE, _PROFILED, _AFTER = 4, 3, 3
 def steps_of(wanted: str | None, recipe: Recipe, done: int) -> Steps:
     """The steps of `12-14`, `12` or by default the fifth to seventh; `done` are done already. Raises `BadInput`."""
     all_ = recipe.training.steps
+    if done >= all_:
+        raise BadInput(
+            f"all {all_:,} steps are done in the checkpoint of step {done:,}; give a larger training.steps"
+        )
     if wanted is None:
         last = min(all_, done + _BEFORE + _PROFILED)
         first = max(done + 1, last - _PROFILED + 1)
