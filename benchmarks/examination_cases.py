@@ -80,10 +80,10 @@ def draw_case(cause: str, seed: int) -> Case:
 def _run(dice: random.Random, seed: int, ranks: int) -> dict[str, Any]:
     """A run in which nothing is wrong."""
     names = dice.sample(SOURCES, dice.randint(2, len(SOURCES)))
-    steps = dice.randint(170, 280)
+    steps, batch = dice.randint(170, 240), dice.choice((8, 12, 16))
     model: dict[str, Any] = {
         "hidden_size": dice.choice((32, 48, 64)),
-        "layers": dice.choice((2, 3)),
+        "layers": 2,
         "heads": 4,
         "kv_heads": dice.choice((2, 4)),
         "ffn_hidden_size": dice.choice((96, 128)),
@@ -112,9 +112,9 @@ def _run(dice: random.Random, seed: int, ranks: int) -> dict[str, Any]:
         "model": model,
         "training": {
             "steps": steps,
-            "sequence_length": dice.choice((64, 96)),
-            "global_batch_size": dice.choice((8, 12, 16)),
-            "micro_batch_size": 2,
+            "sequence_length": dice.choice((48, 64)),
+            "global_batch_size": batch,
+            "micro_batch_size": batch // (2 * ranks),
             "optimizer": {"name": "adamw", "learning_rate": round(10 ** dice.uniform(-2.8, -2.3), 6)},
             "schedule": {"name": dice.choice(("cosine", "constant", "wsd")), "warmup_steps": dice.randint(10, 20)},
             "gradient_clip": dice.choice((1.0, 1.0, None)),
@@ -134,6 +134,7 @@ def _run(dice: random.Random, seed: int, ranks: int) -> dict[str, Any]:
         },
         "telemetry": {"modules_every": 5, "machine_seconds": 0.5, "timeline_every": 50, "flush_seconds": 0.2},
         "evaluation": {"sequences": 4},
+        "alerts": {"enabled": False},
     }
 
 
@@ -252,7 +253,7 @@ def _loss_scale(case: Case, draw: _Draw) -> Case:
 def _overfitting(case: Case, draw: _Draw) -> Case:
     for one in draw.recipe["data"]["sources"]:
         one["weight"] = int(one["name"] == FEW)
-    draw.recipe["training"].update(steps=400, sequence_length=64, global_batch_size=16)
+    draw.recipe["training"].update(steps=400, sequence_length=64, global_batch_size=16, micro_batch_size=4)
     draw.recipe["training"]["optimizer"]["learning_rate"] = round(10 ** draw.dice.uniform(-2.4, -2.1), 5)
     draw.recipe["model"].update(hidden_size=64, layers=3)
     draw.recipe["model"].pop("moe", None)

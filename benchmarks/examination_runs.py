@@ -37,7 +37,7 @@ from stoker.training.origin import write_origin
 from stoker.training.rank import Job
 
 SAMPLES, SAID = "bad_samples.json", "said.json"
-_LONGEST_SECONDS = 240.0
+_LONGEST_SECONDS = 600.0
 
 
 def prepare_text(folder: Path, case: Case) -> None:
