@@ -13,6 +13,7 @@ from stoker.diagnosis.causes.page import page
 from stoker.diagnosis.remedies import REMEDIES
 from tests.diagnosis.planted_causes import EARLY, PLANTED, SAMPLES, drawn
 
+pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
 SEEDS = (1000, 1002)
 CLEAN = 12

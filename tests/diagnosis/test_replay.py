@@ -16,6 +16,8 @@ from stoker.replay import replay_steps
 from stoker.run_directory import RunDirectory
 from tests.diagnosis.planted_causes import PLANTED, drawn
 
+pytestmark = pytest.mark.slow
+
 
 def trials(suspected: float, usual: float, again: float | None = None) -> Replay:
     last = () if again is None else (Trial(120, 100, again, again=True),)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.diagnosis.causes import CATALOGUE, Cause, Incident, Sign
-from stoker.diagnosis.finding import UNKNOWN, Alternative, Evidence, Finding
+from stoker.diagnosis.finding import PACE, UNKNOWN, Alternative, Evidence, Finding
 from stoker.diagnosis.incidents import LAYOUT_CHANGED
 from stoker.diagnosis.remedies import REMEDIES, fitting
 from stoker.diagnosis.run_rows import RunRows
@@ -44,6 +44,10 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding]) -> Findin
         own = [one for one in members if one.kind in best.kinds]
         changes["kind"] = own[0].kind
         changes["ranks"] = tuple(sorted({rank for one in own for rank in one.ranks}))
+    if finding.kind in PACE:  # of what takes longer at the same time, the part and the ranks that it is named for
+        said = [one for one in members if one.part and any(one.evidence[0] == sign.evidence for sign in signs)]
+        if said:
+            changes |= {"part": said[0].part, "kind": said[0].kind, "ranks": said[0].ranks}
     if best.remedy is not None and (finding.ranks or "{ranks}" not in REMEDIES[best.remedy]):
         given = {"step": finding.first_step, "ranks": list(finding.ranks)}
         changes["remedy"] = fitting(best.remedy, given)
