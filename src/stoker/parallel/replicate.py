@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from stoker.parallel.placement import Held, local
+from stoker.parallel.waiting import complete
 
 _ALIGNMENT = 256
 """Bytes: what vectorised kernels and links like gradients to begin at."""
@@ -63,7 +64,7 @@ class Bucket:
     def finish(self) -> None:
         """Wait for the sum and put it in place."""
         assert self._work is not None
-        self._work.wait()
+        complete(self._work)
         for parameter in self.parameters:
             if not self._lies_here(parameter):
                 _gradient(parameter).copy_(self._part(parameter))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from torch.distributed import Work
+
 Listener = Callable[[str], AbstractContextManager[object]]
 """Given the name of what is waited for; entered while this rank waits."""
 
@@ -29,3 +31,8 @@ def told(listener: Listener) -> Iterator[None]:
 def waiting(name: str) -> AbstractContextManager[object]:
     """Around what takes as long as other ranks need. `name` is what they send: `weights`, `activations` …"""
     return nullcontext() if _listener is None else _listener(name)
+
+
+def complete(work: Work) -> None:
+    """Wait for what was started before. Whoever looks at this rank's stack sees by this call that it waits."""
+    work.wait()

@@ -23,8 +23,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "plain",
         Edit(
             f"{_REPLICATE}:Bucket.finish",
-            "self._work.wait()",
-            "self._work.wait()\n    assert self._flat is not None\n    self._flat /= self._group.size()",
+            "complete(self._work)",
+            "complete(self._work)\n    assert self._flat is not None\n    self._flat /= self._group.size()",
         ),
         where=_GRADIENTS,
         says="As DDP does: the mean over ranks of what should be summed.",

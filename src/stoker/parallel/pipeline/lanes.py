@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from stoker.layout.ranks import along
+from stoker.parallel.waiting import complete
 from stoker.parallel.world import World
 from stoker.pipeline_schedule import Lane, Message, Payload
 
@@ -59,7 +60,7 @@ class Lanes:
         """Send `tensor`, which must not be changed from now on."""
         sends = self._sends.setdefault(lane, deque())
         while len(sends) >= _MOST_SENDS:
-            sends.popleft()[0].wait()
+            complete(sends.popleft()[0])
         tensor = tensor.contiguous()
         if tensor.numel():
             group, tag = self._way(lane)
@@ -79,7 +80,7 @@ class Lanes:
         """Wait until all that was sent has been taken."""
         for sends in self._sends.values():
             while sends:
-                sends.popleft()[0].wait()
+                complete(sends.popleft()[0])
 
     def _way(self, lane: Lane) -> tuple[dist.ProcessGroup, int]:
         return self._groups.get(colour_of(lane), self._group), _FIRST_TAG + lane.payload
@@ -94,7 +95,7 @@ class Arrival:
     def wait(self) -> Tensor:
         """The tensor, once it is here. Raises when it has not come within the group's timeout."""
         if self._work is not None:
-            self._work.wait()
+            complete(self._work)
             self._work = None
         return self._tensor
 
