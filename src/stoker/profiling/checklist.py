@@ -141,7 +141,7 @@ def _busy(case: Case) -> Answer:
         "Is the device busy computing?",
         _said(busy >= 0.8) if case.picture.saw_device else "unknown",
         f"it computes {wording.percent(busy)} of the step",
-        "the questions below say what it waits for",
+        "the other questions say what it waits for",
         0.0,
     )
 
