@@ -109,7 +109,7 @@ def test_ranks_that_are_all_inside_collectives_wait_for_the_network_and_for_no_r
 
 @pytest.mark.parametrize("culprit", [0, 1])
 def test_who_waits_by_its_stack_for_what_no_group_counts_is_not_at_fault(culprit: int) -> None:
-    """pp=2, dp_replicate=2: a rank hangs in backward, its replica waits for gradients, the next stage for a tensor."""
+    """pp=2, dp_replicate=2: one hangs in backward, its replica waits for gradients, the next stage for a tensor."""
     waits = ("complete (stoker/parallel/waiting.py:40)", "Lanes.finish (stoker/parallel/pipeline/lanes.py:82)")
     everyone = group((0, 1, 2, 3), 73, 73)
     views = [RankView("S", 9, {"0": everyone}, waits) for _ in range(4)]
