@@ -172,8 +172,10 @@ def _of_figures(rows: RunRows) -> Iterator[Finding]:
     yield from find_lone_gradients(Curve(rows.steps, rows.numbers("gradient_norm")), rows.numbers("loss"))
     by_module = {name: rows.curve(f"gradient_norm_by_module.{name}") for name in rows.gradient_modules}
     yield from find_gradient_shifts(norm, by_module)
-    yield from find_loss_scale_collapse(rows.curve("loss_scale"))
-    yield from find_skipped_steps(rows.curve("skipped"))
+    scale = rows.curve("loss_scale")
+    yield from find_loss_scale_collapse(scale)
+    if scale.steps.size:  # without one, updates are left out by decisions, which events tell of
+        yield from find_skipped_steps(rows.curve("skipped"))
 
 
 def _of_recipe(rows: RunRows) -> Iterator[Finding]:

@@ -94,7 +94,7 @@ def _is_severe(logs: Numbers, one: Excursion, rise: float) -> bool:
 def _lasting(curve: Curve, logs: Numbers, one: Excursion, shared: dict[str, Any]) -> Finding:
     """It has not come back, or only after long."""
     after = logs[one.noticed : one.last + 1]
-    level = float(np.median(after[-min(32, after.size) :]) - one.expected)
+    level = float(np.median(after[-min(32, max(_TOO_EARLY_TO_TELL, after.size // 2)) :]) - one.expected)
     middle = float(np.median(after) - one.expected)
     if one.recovered is None and curve.steps.size - one.peak < _TOO_EARLY_TO_TELL and after.size < LONGEST_SPIKE:
         growing = after.size >= _TOO_EARLY_TO_TELL

@@ -23,6 +23,9 @@ _UNCLIPPED = 3.0
 
 def _accumulation(incident: Incident) -> Iterator[Sign]:
     yield from of_members(incident, "gradient_shift")
+    for jump in incident.of_kind("learning_rate_jump"):
+        yield said("learning rate", "jumped", jump.first_step, -6.0, "as before")
+        break
     for member in incident.of_kind("gradient_shift"):
         counts = as_numbers(incident.rows.table, "accumulation")
         known = counts[np.isfinite(counts)]
