@@ -29,3 +29,18 @@ def test_a_small_wrong_gradient_that_enters_the_sum_is_found_and_put_down_to_its
     assert (found["step"], found["detail"]["agreed_until"]) == (6, 4)
     assert found["detail"]["verdict"] == "persistent"
     assert not {"spike", "replayed", "replicas_differ"} & {event["event"] for event in events}
+
+
+def test_experts_that_are_divided_over_replicas_are_held_against_their_own_copies_alone(tmp_path: Path) -> None:
+    """With ep=2 each expert is on two of four replicas. Undisturbed nothing is found; then one bit flips."""
+    experts = {"experts": 4, "experts_per_token": 2, "expert_ffn_hidden_size": 32}
+    recipe = write_job(tmp_path, model__moe=experts, evaluation__every=0, training__steps=8, checkpoint__every=3)
+    layout = ["layout.dp_replicate=4", "layout.ep=2", "recovery.compare_every=2"]
+    fault = "bitflip_weight@5:1"
+    result = stoker("drill", recipe, *layout, "--fault", fault, "--json", "--folder", tmp_path / "drills")
+    assert result.stdout, result.stderr
+    (drill,) = json.loads(result.stdout)["drills"]
+    assert drill["survived"], json.dumps(drill, indent=1)
+    assert drill["blamed"] == [[fault, [1]]]
+    events = Record(tmp_path / "drills" / "undisturbed" / "record").events()
+    assert "replicas_differ" not in {event["event"] for event in events}

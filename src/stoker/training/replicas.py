@@ -1,8 +1,9 @@
 """Silent corruption: ranks that should hold the same bits are compared; who is wrong, doing it again shows.
 
-Digests of weights and optimizer state are compared over `dp_replicate`. Where they differ, the run goes back to its
-last checkpoint, which was compared before it was saved, and does the steps again: whoever now has another digest
-than the first time was wrong the first time. With three replicas or more the majority names it at once.
+Digests of weights and optimizer state are compared over `dp_replicate`, each with those of the same part: of
+experts that are divided over replicas there may be one copy, or one in every second replica. Where they differ, the
+run goes back to its last checkpoint, which was compared before it was saved, and does the steps again: whoever now
+has another digest than the first time was wrong the first time. With three replicas or more the majority names it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Replicas:
         assert group is not None, "there is more than one replica"
         everyone = [torch.empty_like(own) for _ in range(group.size())]
         dist.all_gather(everyone, own, group=group)
-        differs = torch.tensor([float(any(not torch.equal(other, own) for other in everyone))])
+        differs = torch.tensor([float(any(_differ(other, own).any() for other in everyone))])
         if not float(self._world.sum(differs.to(self._world.device))):
             return None
         return self._describe(step, names, own, everyone)
@@ -101,7 +102,7 @@ class Replicas:
         assert kept is not None, "a step is suspected"
         _, own = self._own()
         before = kept["digests"].get(str(self._world.rank))
-        changed = before is not None and own.view(-1, 2).tolist() != before
+        changed = before is not None and own[:, 1:].tolist() != before
         wrong = self._world.where(changed)
         if len(wrong) > 1:
             wrong = self._farthest(wrong)
@@ -126,21 +127,30 @@ class Replicas:
         return [found.index(farthest)] if farthest > 2 * second else changed
 
     def _own(self) -> tuple[list[str], torch.Tensor]:
+        """Names of tensors, and for each what tells its part from others, and its digest [tensors, 3]."""
         state = whole_state(self._held, self._optimizer)
         names = sorted(state)
-        digests = [digest_of(state[name].tensor, state[name].box, state[name].shape).as_signed() for name in names]
-        return names, torch.tensor(digests, dtype=torch.int64, device=self._world.device).flatten()
+        digests = [
+            (hash(state[name].box), *digest_of(state[name].tensor, state[name].box, state[name].shape).as_signed())
+            for name in names
+        ]
+        return names, torch.tensor(digests, dtype=torch.int64, device=self._world.device).view(-1, 3)
 
     def _describe(
         self, step: int, names: list[str], own: torch.Tensor, everyone: list[torch.Tensor]
     ) -> Disagreement:
-        digests = [tuple(map(tuple, other.view(-1, 2).tolist())) for other in everyone]
-        mine = tuple(map(tuple, own.view(-1, 2).tolist()))
-        (usual, times), *_ = Counter(digests).most_common()
-        in_minority = times * 2 > len(digests) and mine != usual
-        differing = [name for place, name in enumerate(names) if len({digest[place] for digest in digests}) > 1]
+        rows = [other.tolist() for other in everyone]
+        differing, in_minority = [], False
+        for place, (name, (part, *mine)) in enumerate(zip(names, own.tolist(), strict=True)):
+            copies = Counter(
+                tuple(digest) for other, *digest in (of_rank[place] for of_rank in rows) if other == part
+            )
+            (usual, times), *others = copies.most_common()
+            if others:
+                differing.append(name)
+                in_minority |= times * 2 > copies.total() and tuple(mine) != usual
         found: list[Any] = [None] * self._world.layout.world_size
-        dist.all_gather_object(found, (in_minority, differing, mine))
+        dist.all_gather_object(found, (in_minority, differing, tuple(map(tuple, own[:, 1:].tolist()))))
         return Disagreement(
             step=step,
             tensors=tuple(dict.fromkeys(name for _, tensors, _ in found for name in tensors)),
@@ -154,3 +164,8 @@ class Replicas:
         except (FileNotFoundError, ValueError):
             return None
         return kept
+
+
+def _differ(other: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Which tensors of two ranks are the same part and have other bits [tensors]."""
+    return (other[:, 0] == own[:, 0]) & (other[:, 1:] != own[:, 1:]).any(dim=1)
