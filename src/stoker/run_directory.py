@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stoker.durable_files import explained_disk_errors
 from stoker.errors import BadInput
@@ -185,3 +186,10 @@ def _holder(content: bytes) -> str:
         return f"process {said['pid']} on {said['host']} ({said['purpose']}) since {said['since']}"
     except (ValueError, KeyError, TypeError):
         return "an unknown process"
+
+
+def value_at(content: Any, *path: str) -> Any:
+    """The value under `path` of what a YAML or JSON file of a run holds; None where there is none."""
+    for key in path:
+        content = content.get(key) if isinstance(content, dict) else None
+    return content

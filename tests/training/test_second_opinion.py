@@ -22,7 +22,6 @@ from stoker.training.rank import Job, build_trainer
 from stoker.training.second_opinion import Votes, copies_apart, counterpart, judge
 from stoker.training.signals import StopRequest
 from stoker.training.trainer import Trainer
-from tests.data.corpora import build_corpus, byte_document
 from tests.distributed import run_ranks
 from tests.verification.this_commit import drawn
 
@@ -50,16 +49,6 @@ class Wrong:
     times: int = 10**6
     """Passes at most; none after it has been named, unless it …"""
     keeps_on: bool = False
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    texts = [f"The {i}th line of a source, {'again ' * (i % 5)}end." for i in range(60)]
-    documents = {
-        "train": [byte_document(text) for text in texts[3:]],
-        "held_out": [byte_document(text) for text in texts[:3]],
-    }
-    return build_corpus(tmp_path_factory.mktemp("corpus"), {"one": documents})
 
 
 def _recipe(layout: Layout, **changes: Any) -> Recipe:

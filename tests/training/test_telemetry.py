@@ -23,23 +23,12 @@ from stoker.training.machine import MachineWatch, host_figures
 from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
 from stoker.training.trainer import Trainer
-from tests.data.corpora import build_corpus, byte_document
 from tests.distributed import run_ranks
 
 STEPS = 6
 EVERYTHING = {"modules_every": 1, "worst_documents": 3, "timeline_every": 1, "machine_seconds": 0}
 NOTHING = {"modules_every": 1000, "worst_documents": 0, "timeline_every": 0, "machine_seconds": 0}
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    texts = [f"The {i}th line of a source, {'again ' * (i % 5)}end." for i in range(60)]
-    documents = {
-        "train": [byte_document(text) for text in texts[3:]],
-        "held_out": [byte_document(text) for text in texts[:3]],
-    }
-    return build_corpus(tmp_path_factory.mktemp("corpus"), {"one": documents})
 
 
 def _recipe(layout: Layout, telemetry: dict[str, Any], **training: Any) -> Recipe:

@@ -23,22 +23,11 @@ from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
 from stoker.training.trainer import Trainer
 from stoker.training.update_norm import UpdateNorm
-from tests.data.corpora import build_corpus, byte_document
 from tests.distributed import run_ranks
 
 pytestmark = pytest.mark.slow
 
 STEPS, WRONG_AT = 16, 14
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    texts = [f"The {i}th line of a source, {'again ' * (i % 5)}end." for i in range(60)]
-    documents = {
-        "train": [byte_document(text) for text in texts[3:]],
-        "held_out": [byte_document(text) for text in texts[:3]],
-    }
-    return build_corpus(tmp_path_factory.mktemp("corpus"), {"one": documents})
 
 
 def _recipe(**recovery: Any) -> Recipe:

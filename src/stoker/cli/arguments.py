@@ -31,6 +31,15 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, s
 Step = Annotated[
     int | None, typer.Option("--step", help="Step of the checkpoint; the newest if not given.", show_default=False)
 ]
+MachineFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--machine",
+        metavar="FILE",
+        help="A machine measured before (`stoker plan calibrate`), instead of measuring this one.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and no progress.")]
 
 

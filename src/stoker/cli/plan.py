@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from stoker.cli.arguments import AsJson, Overrides, RecipePath, load
+from stoker.cli.arguments import AsJson, MachineFile, Overrides, RecipePath, load
 from stoker.console import print_error, print_json, print_result, progress_for
 
 _OF_A_RECIPE = "recipe"
@@ -37,15 +37,7 @@ verbs = typer.Typer(
 def plan(
     recipe: RecipePath,
     overrides: Overrides = None,
-    machine: Annotated[
-        Path | None,
-        typer.Option(
-            "--machine",
-            metavar="FILE",
-            help="A machine measured before (`stoker plan calibrate`), instead of measuring this one.",
-            show_default=False,
-        ),
-    ] = None,
+    machine: MachineFile = None,
     json: AsJson = False,
 ) -> None:
     """Predict memory and time of a run on this machine before it is started.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stoker.cli.arguments import AsJson, Overrides, RecipePath, load
+from stoker.cli.arguments import AsJson, MachineFile, Overrides, RecipePath, load
 from stoker.console import print_json, print_result, progress_for, table
 
 if TYPE_CHECKING:
@@ -42,15 +42,7 @@ def profile(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the run that is made for it, in the output folder.")
     ] = False,
-    machine: Annotated[
-        Path | None,
-        typer.Option(
-            "--machine",
-            metavar="FILE",
-            help="A machine measured before (`stoker plan calibrate`), instead of measuring this one.",
-            show_default=False,
-        ),
-    ] = None,
+    machine: MachineFile = None,
     json: AsJson = False,
 ) -> None:
     """Profile steps of a recipe on all ranks of its layout: one trace, where the time goes, what to do.

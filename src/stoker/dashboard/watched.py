@@ -23,7 +23,7 @@ from stoker.record import MONITOR, SUPERVISOR, Record
 from stoker.record.history import not_given_up
 from stoker.record.rows import SEQUENCE
 from stoker.record.segments import LIVE_FILE, rank_folder
-from stoker.run_directory import RunDirectory
+from stoker.run_directory import RunDirectory, value_at
 
 UNITS = ("step", "tokens", "hours", "flops")
 _COLUMNS_OF_OTHER_RANKS = 8
@@ -150,10 +150,7 @@ class WatchedRun:
 
     def setting(self, *path: str) -> Any:
         """The recipe's value at `path`, None when it has none."""
-        value: Any = self.recipe
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
+        return value_at(self.recipe, *path)
 
     @property
     def corpus(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from stoker.diagnosis import Diagnosis, diagnose
 from stoker.diagnosis.course import course_of
 from stoker.record import Attempt, CoverageReport, Record, samples_seen
 from stoker.report.saved_checkpoints import SavedCheckpoint, saved_checkpoints
-from stoker.run_directory import RunDirectory
+from stoker.run_directory import RunDirectory, value_at
 
 Numbers = npt.NDArray[np.float64]
 
@@ -81,10 +81,7 @@ class RunFacts:
 
     def setting(self, *path: str) -> Any:
         """The recipe's value at `path`, None when it has none."""
-        value: Any = self.recipe
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
+        return value_at(self.recipe, *path)
 
     @property
     def source_names(self) -> list[str]:
