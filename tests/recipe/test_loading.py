@@ -140,3 +140,10 @@ def test_no_value_anywhere_ends_in_a_traceback(data: st.DataObject) -> None:
         except BadInput as error:
             message = str(error)
     assert message is None or "recipe.yaml:" in message
+
+
+def test_a_run_whose_recipe_has_a_field_by_its_former_name_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, SMALL + "telemetry: {module_norms_every: 7}\n")
+    loaded = load_recipe(path)
+    assert loaded.recipe.telemetry.modules_every == 7
+    assert "module_norms_every" not in dump_recipe(loaded.recipe)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,11 @@ from rich.console import Console
 
 from stoker import console
 from stoker.progress import Silent
+from stoker.recipe import Recipe
+from stoker.recipe.yaml_text import parse
 from stoker.recovery.command import _Command
 from stoker.recovery.supervisor import Supervisor
+from tests.recipe.recipes import SMALL
 
 
 class Heard(Silent):
@@ -27,7 +31,8 @@ class Heard(Silent):
 def hears(saved: int, *messages: dict[str, Any]) -> list[str]:
     """What a command with a checkpoint of step `saved` says at `messages` of its supervisor."""
     heard, nothing = Heard(), SimpleNamespace()
-    command = _Command(nothing, (), -1, nothing, lambda row: None, heard, nothing, None, saved)  # type: ignore[arg-type]
+    job: Any = SimpleNamespace(run=Path("nowhere"), recipe=Recipe.model_validate(parse(SMALL, "x").value))
+    command = _Command(job, (), -1, nothing, lambda row: None, heard, nothing, None, saved)  # type: ignore[arg-type]
     for message in messages:
         command._hear(message)
     return heard.lines

@@ -259,9 +259,3 @@ def test_waits_in_the_middle_of_a_pass_are_no_work() -> None:
     again = clock.read_and_restart()
     assert (again.spans, again.waited) == ((), {})
     assert again.began >= times.began + times.seconds["total"] - 1e-3
-
-
-def test_a_recipe_of_an_older_run_is_read() -> None:
-    recipe = _recipe(Layout(), {"module_norms_every": 7})
-    assert recipe.telemetry.modules_every == 7
-    assert "module_norms_every" not in recipe.model_dump()["telemetry"]

@@ -27,6 +27,8 @@ from stoker.recipe.fields import (
 from stoker.recipe.yaml_text import Mistake
 
 Locate = Callable[[Place], str]
+_FORMER = {"module_norms_every": "modules_every"}
+"""What fields were called when older runs were begun, which are read and go on all the same."""
 
 
 def validate(tree: Any, locate: Locate) -> Recipe | list[Mistake]:
@@ -84,7 +86,9 @@ def _without_unknown_keys(tree: Any) -> tuple[list[tuple[Place, str]], Any, dict
         result: dict[str, Any] = {}
         for key, inner in value.items():
             meant: str | None = key
-            if key not in fields:
+            if key not in fields and _FORMER.get(key) in fields:
+                meant = _FORMER[key]
+            elif key not in fields:
                 meant = nearest(key, list(fields))
                 found.append(((*given, key), _unknown_key(key, meant, list(fields))))
                 if meant in value or meant in result:

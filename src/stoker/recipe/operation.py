@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from stoker.recipe.section import Section
 
@@ -57,14 +55,6 @@ class Telemetry(Section):
     """Steps between records of when each phase of a step began and ended on each rank. 0 records none."""
     flush_seconds: float = Field(default=1.0, ge=0)
     """Longest time a recorded row may wait in memory."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_runs(cls, given: Any) -> Any:
-        """A run that was begun when `modules_every` was called otherwise goes on, and is read."""
-        if isinstance(given, dict) and "module_norms_every" in given and "modules_every" not in given:
-            return {"modules_every" if key == "module_norms_every" else key: value for key, value in given.items()}
-        return given
 
 
 class Evaluation(Section):
