@@ -48,7 +48,7 @@ LAYOUTS = (
     "pp=2 layout.dp_replicate=2",
 )
 _FREEZES = ("freeze", "hang", "spin")
-_NO_ALARM = ("started", "resumed", "saved", "finished", "ranks_ended")
+_NO_ALARM = ("started", "resumed", "saved", "finished", "ranks_ended", "clock")
 """Events of a run that nothing happens to."""
 
 
