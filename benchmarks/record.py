@@ -140,7 +140,7 @@ def main() -> None:
     clock = time.perf_counter if given.clock == "wall" else time.process_time
     print("| model | telemetry | s/step | over the rarest | quartiles over turns |\n|---|---|---|---|---|")
     for model in given.models:
-        names = ["rarest", *given.settings]
+        names = list(dict.fromkeys(["rarest", *given.settings]))
         found = measure(model, names, given.rounds, given.turn, clock)
         for name in names:
             ratios = [own / other for own, other in zip(found[name], found["rarest"], strict=True)]
