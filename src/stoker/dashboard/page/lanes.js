@@ -4,7 +4,7 @@ import { nameOf } from "./names.js";
 import { words } from "./words.js";
 
 const HEIGHT = 17;
-const ROUTINE = new Set(["saved", "clock", "started"]);
+const ROUTINE = new Set(["saved", "clock", "started", "finished", "ranks_ended"]);
 const BAD = new Set(["failure", "non_finite", "gave_up", "save_failed", "supervisor_died", "command_ended", "silent_corruption", "replicas_differ", "divergence", "record_write_failed", "record_rows_lost"]);
 
 export class Lanes {
@@ -51,6 +51,13 @@ export class Lanes {
       context.strokeStyle = colour("grid");
       context.lineWidth = 1;
       context.beginPath(); context.moveTo(left, middle); context.lineTo(left + wide, middle); context.stroke();
+      context.textAlign = "left";
+      context.textBaseline = "middle";
+      const text = words(lane), room = context.measureText(text).width;
+      context.fillStyle = colour("card");
+      context.fillRect(left + wide - room - 8, middle - 7, room + 8, 14);
+      context.fillStyle = colour("soft");
+      context.fillText(text, left + wide - room - 4, middle);
       for (const mark of marks) {
         const at = this.page.placeOf(mark.run.id, mark.step);
         if (at === null) continue;
@@ -64,14 +71,6 @@ export class Lanes {
         if (x >= left - 1) { context.beginPath(); context.arc(x, middle, 3.2, 0, 7); context.fill(); }
         this.marks.push({ ...mark, x: Math.max(left, x), stop, y: middle });
       }
-      context.fillStyle = colour("faint");
-      context.textAlign = "left";
-      context.textBaseline = "middle";
-      const text = words(lane), room = context.measureText(text).width;
-      context.fillStyle = colour("card");
-      context.fillRect(left + wide - room - 8, middle - 7, room + 8, 14);
-      context.fillStyle = colour("soft");
-      context.fillText(text, left + wide - room - 4, middle);
     });
   }
 
