@@ -90,7 +90,7 @@ def _run(dice: random.Random, seed: int, ranks: int) -> dict[str, Any]:
         "qk_norm": dice.choice(("none", "head")),
     }
     if dice.random() < 0.15:
-        model["moe"] = {"experts": 4, "experts_per_token": dice.choice((1, 2)), "expert_ffn_hidden_size": 64}
+        model["moe"] = _experts(dice.choice((1, 2)))
     return {
         "name": "examined",
         "seed": seed,
@@ -227,6 +227,11 @@ def _too_short(case: Case, draw: _Draw) -> Case:
     return replace(case, kinds=(*_MOVED, "plateau", "nan", "update_jump"), step=1, late=40)
 
 
+def _experts(each: int) -> dict[str, Any]:
+    """Four experts, balanced well enough that a clean run's routers find their places."""
+    return {"experts": 4, "experts_per_token": each, "expert_ffn_hidden_size": 64, "auxiliary_loss": 0.05}
+
+
 def _clipping_off(case: Case, draw: _Draw) -> Case:
     training = draw.recipe["training"]
     training["gradient_clip"] = None
@@ -239,7 +244,7 @@ def _clipping_off(case: Case, draw: _Draw) -> Case:
 def _router(case: Case, draw: _Draw) -> Case:
     model = draw.recipe["model"]
     rate = draw.dice.choice((0.0, 0.001))
-    model["moe"] = {"experts": 4, "experts_per_token": 1, "expert_ffn_hidden_size": 64, "bias_update_rate": rate}
+    model["moe"] = {**_experts(1), "bias_update_rate": rate}
     return _fault("router_collapse:strength={strength},steps=80", ("router_collapse",), 0.7, 2, late=40)(case, draw)
 
 

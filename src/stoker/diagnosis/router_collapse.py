@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stoker.diagnosis.finding import Evidence, Finding, confidence_of
+from stoker.diagnosis.finding import Evidence, Finding, Severity, confidence_of
 from stoker.diagnosis.recent_past import Curve, Mask, Numbers, deviation, rolling_median, window_of
 from stoker.diagnosis.remedies import remedy
 from stoker.diagnosis.slow_rise import stretches
@@ -14,6 +14,7 @@ _MOST_SMALLEST = 0.1
 _TIMES_PAST = 1.5
 _FEWEST_ROWS = 5
 _EARLY_SHARE, _EARLY_ROWS = 0.05, 32
+_SETTLING_ROWS = 64
 _PAST = 32
 _GROWN, _STARVED = float(np.log(1.25)), 0.6
 """Of the past's, by which the busiest expert's load has grown and to which the idlest's has fallen, on the way
@@ -27,8 +28,9 @@ def find_router_collapse(largest: Curve, smallest: Numbers, module: str) -> list
 
     Loads are medians of a window of rows. It has to be 1.5 times the lowest such median of the run's past too,
     unless it was so from the beginning; the first twentieth of the rows, and 32 of them, before routers have
-    settled, do not count. An alarm while it lasts. On the way it is a warning: the busiest has a quarter more than
-    in the window before (32 rows), beyond 6 deviations, and the idlest less than six tenths.
+    settled, do not count. An alarm while it lasts; a note where it began in the first 64 rows and has passed. On
+    the way it is a warning: the busiest has a quarter more than in the window before (32 rows), beyond 6
+    deviations, and the idlest less than six tenths.
     """
     rows = largest.values.size
     if rows < 2 * _FEWEST_ROWS:
@@ -51,7 +53,7 @@ def find_router_collapse(largest: Curve, smallest: Numbers, module: str) -> list
         found.append(
             Finding(
                 kind="router_collapse",
-                severity="alarm" if lasts and collapsed else "warning",
+                severity=_severity(collapsed, lasts, first),
                 first_step=step,
                 last_step=int(largest.steps[last]),
                 confidence=confidence_of(float(high[peak]), _LEAST_LARGEST if collapsed else float(best[first])),
@@ -68,6 +70,13 @@ def find_router_collapse(largest: Curve, smallest: Numbers, module: str) -> list
             )
         )
     return found
+
+
+def _severity(collapsed: bool, lasts: bool, first: int) -> Severity:
+    """A router that found its place after all in the beginning of a run needs nobody."""
+    if lasts:
+        return "alarm" if collapsed else "warning"
+    return "note" if first < _SETTLING_ROWS else "warning"
 
 
 def _on_the_way(high: Numbers, low: Numbers, begin: int) -> Mask:
