@@ -39,7 +39,8 @@ def find_mixture_changes(steps: Steps, tokens: Mapping[str, Numbers]) -> list[Fi
     found: list[Finding] = []
     rows = np.arange(steps.size)
     """Those that are not of a stretch that was found: what comes after one is held against what was before it."""
-    at = 2 * _TOGETHER
+    # Until a window has passed nobody knows how far four rows of so few sequences differ by chance.
+    at = max(2 * _TOGETHER, window)
     while True:
         sums = _sums(counts[:, rows])
         noticed = _noticed(sums, at, window)
