@@ -75,7 +75,7 @@ def _clipping(incident: Incident) -> Iterator[Sign]:
     if moved is not None:
         spike = incident.of_kind(*LOSS_KINDS)[0]
         rows = ((spike.last_step or moved) - moved) // incident.rows.spacing + 1
-        yield said("rows until the loss was back", float(rows), moved, 3.0 if rows > 3 else -1.0, "few")
+        yield said("rows until the loss was back", float(rows), moved, 3.0 if rows > 3 else -4.0, "few")
 
 
 def _optimizer(incident: Incident) -> Iterator[Sign]:
