@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import struct
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.record.framing import MAGIC, Entry
+from stoker.record.framing import MAGIC, Entry, whole_payloads
 
-_HEADER = struct.Struct("<II")
 _BEGIN = re.compile(rb'\{"kind":"([a-z][a-z0-9_]*)","sequence":(\d+),"row":')
 
 
@@ -88,12 +85,7 @@ class LiveTail:
                 self.unfinished_bytes = len(content)
                 return False
             position = len(MAGIC)
-        while position + _HEADER.size <= len(content):
-            length, checksum = _HEADER.unpack_from(content, position)
-            start, stop = position + _HEADER.size, position + _HEADER.size + length
-            payload = content[start:stop]
-            if not length or stop > len(content) or zlib.crc32(payload) != checksum:
-                break
+        for payload, stop in whole_payloads(content, position):
             begin = _BEGIN.match(payload)
             if begin is None:
                 break
