@@ -40,6 +40,20 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def corpus_of_lines(folder: Path, lines: Mapping[str, Sequence[str]]) -> Corpus:
+    """A corpus whose documents are the `lines` of each source; the first three of each are held out."""
+    return build_corpus(
+        folder,
+        {
+            name: {
+                "train": [byte_document(line) for line in own[3:]],
+                "held_out": [byte_document(line) for line in own[:3]],
+            }
+            for name, own in lines.items()
+        },
+    )
+
+
 def build_corpus(
     folder: Path,
     sources: Mapping[str, Mapping[str, Documents]],

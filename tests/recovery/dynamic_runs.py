@@ -16,7 +16,7 @@ from stoker.recovery.injection import Injection
 from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
 from stoker.training.trainer import Trainer
-from tests.data.corpora import build_corpus, byte_document
+from tests.data.corpora import corpus_of_lines
 
 STEPS = 12
 
@@ -27,16 +27,7 @@ def small_corpus(folder: Path) -> Corpus:
         "one": [f"The {i}th line of a first source, {'again ' * (i % 5)}end. It is {i * i}." for i in range(90)],
         "two": [f"{i} 第二个来源的一行，{i * 7}。" for i in range(60)],
     }
-    return build_corpus(
-        folder,
-        {
-            name: {
-                "train": [byte_document(text) for text in lines[3:]],
-                "held_out": [byte_document(text) for text in lines[:3]],
-            }
-            for name, lines in texts.items()
-        },
-    )
+    return corpus_of_lines(folder, texts)
 
 
 def recipe_for(corpus: Corpus, **changes: Any) -> Recipe:

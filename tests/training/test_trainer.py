@@ -20,7 +20,7 @@ from stoker.training.interventions import Interventions
 from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
 from stoker.training.trainer import Trainer
-from tests.data.corpora import build_corpus, byte_document
+from tests.data.corpora import corpus_of_lines
 
 pytestmark = pytest.mark.slow
 
@@ -33,17 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         "one": [f"The {i}th line of a first source, {'again ' * (i % 5)}end." for i in range(40)],
         "two": [f"{i} 第二个来源的一行。" for i in range(30)],
     }
-    folder = tmp_path_factory.mktemp("corpus")
-    return build_corpus(
-        folder,
-        {
-            name: {
-                "train": [byte_document(text) for text in lines[3:]],
-                "held_out": [byte_document(text) for text in lines[:3]],
-            }
-            for name, lines in texts.items()
-        },
-    )
+    return corpus_of_lines(tmp_path_factory.mktemp("corpus"), texts)
 
 
 def _recipe(corpus: Corpus, **changes: Any) -> Recipe:
