@@ -21,7 +21,7 @@ from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
 from stoker.training.trainer import Trainer
 from tests.distributed import run_ranks
-from tests.training.test_telemetry import NOTHING, _recipe, corpus  # noqa: F401  # a fixture
+from tests.training.test_telemetry import NOTHING, _recipe
 
 STEPS, ASKED_IN = 12, 8
 """In the step after this one a request lies there."""
@@ -66,7 +66,7 @@ def _events(run: Path, *kinds: str) -> list[dict[str, Any]]:
     return [event for event in Record(run / "record").events() if event["event"] in kinds]
 
 
-def test_it_goes_back_and_leaves_the_steps_at_fault_out(corpus: Corpus, tmp_path: Path) -> None:  # noqa: F811
+def test_it_goes_back_and_leaves_the_steps_at_fault_out(corpus: Corpus, tmp_path: Path) -> None:
     trainer = _trainer(_recipe_of(), corpus.folder, tmp_path)
     _ask_during(trainer, _request())
     _fit(trainer)
@@ -88,7 +88,7 @@ def test_it_goes_back_and_leaves_the_steps_at_fault_out(corpus: Corpus, tmp_path
     assert trainer.step.guard.interventions.count == 3  # two steps and one way back
 
 
-def test_what_was_answered_is_not_answered_again_after_a_restart(corpus: Corpus, tmp_path: Path) -> None:  # noqa: F811
+def test_what_was_answered_is_not_answered_again_after_a_restart(corpus: Corpus, tmp_path: Path) -> None:
     first = _trainer(_recipe_of(steps=10), corpus.folder, tmp_path)
     _ask_during(first, _request())
     _fit(first)
@@ -110,7 +110,7 @@ def test_what_was_answered_is_not_answered_again_after_a_restart(corpus: Corpus,
     ids=["too many", "no state"],
 )
 def test_a_refusal_is_recorded_and_the_run_goes_on(
-    corpus: Corpus,  # noqa: F811
+    corpus: Corpus,
     tmp_path: Path,
     recovery: dict[str, Any],
     request_: str,
@@ -125,7 +125,7 @@ def test_a_refusal_is_recorded_and_the_run_goes_on(
     assert Record(tmp_path / "record").steps(["step"])["step"].to_list() == list(range(1, STEPS + 1))
 
 
-def test_it_stops_where_the_recipe_says_ask(corpus: Corpus, tmp_path: Path) -> None:  # noqa: F811
+def test_it_stops_where_the_recipe_says_ask(corpus: Corpus, tmp_path: Path) -> None:
     trainer = _trainer(_recipe_of(on_finding="ask"), corpus.folder, tmp_path)
     _ask_during(trainer, _request())
     with pytest.raises(NonFinite, match="asked to go back before step 7"):
@@ -136,7 +136,7 @@ def test_it_stops_where_the_recipe_says_ask(corpus: Corpus, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("text", ["{", '{"before_step": 0, "number": 1}', '{"number": 1}', "[]", "\x00\xff"])
 def test_a_damaged_request_is_said_once_and_ignored(
-    corpus: Corpus,  # noqa: F811
+    corpus: Corpus,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     text: str,
@@ -156,7 +156,7 @@ def test_a_damaged_request_is_said_once_and_ignored(
     assert requests.look(10) is None
 
 
-def test_nobody_looks_where_the_recipe_says_wait(corpus: Corpus, tmp_path: Path) -> None:  # noqa: F811
+def test_nobody_looks_where_the_recipe_says_wait(corpus: Corpus, tmp_path: Path) -> None:
     trainer = _trainer(_recipe_of(on_finding="wait"), corpus.folder, tmp_path)
     _ask_during(trainer, _request())
     _fit(trainer)
@@ -175,7 +175,7 @@ def _on_rank(rank: int, ranks: int, store: Any, recipe: Recipe, corpus_folder: P
 
 
 @pytest.mark.slow
-def test_all_ranks_go_back_together(corpus: Corpus, tmp_path: Path) -> None:  # noqa: F811
+def test_all_ranks_go_back_together(corpus: Corpus, tmp_path: Path) -> None:
     recipe = _recipe_of(Layout(dp_replicate=2))
     one, other = run_ranks(_on_rank, 2, recipe, corpus.folder, tmp_path)
     assert one == other
