@@ -21,7 +21,7 @@ from stoker.durable_files import write_text
 from stoker.errors import BadInput
 from stoker.plural import counted
 from stoker.recipe import Tokenizer
-from stoker.recipe.data import SMALLEST_VOCABULARY
+from stoker.recipe.tokenizer import SMALLEST_VOCABULARY
 
 _BATCH = 1 << 22
 

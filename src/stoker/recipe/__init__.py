@@ -8,7 +8,9 @@ from pydantic import Field, model_validator
 
 from stoker.layout import Layout
 from stoker.layout.validity import ModelShape, problems, suggestion
-from stoker.recipe.data import Cleaning, Data, Deduplication, Kind, PackageFiles, Source, Tokenizer
+from stoker.recipe.cleaning import Cleaning
+from stoker.recipe.data import Data
+from stoker.recipe.deduplication import Deduplication
 from stoker.recipe.latent import LatentAttention
 from stoker.recipe.mixture import MixtureOfExperts
 from stoker.recipe.model import Model
@@ -16,6 +18,8 @@ from stoker.recipe.monitoring import Alerts, Exporters
 from stoker.recipe.operation import Checkpoint, Evaluation, Telemetry
 from stoker.recipe.recovery import Recovery
 from stoker.recipe.section import Section
+from stoker.recipe.source import Kind, PackageFiles, Source
+from stoker.recipe.tokenizer import Tokenizer
 from stoker.recipe.training import (
     Adafactor,
     AdamW,

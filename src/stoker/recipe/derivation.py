@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from stoker.errors import BadInput
 from stoker.recipe import Model
-from stoker.recipe.data import SMALLEST_VOCABULARY
 from stoker.recipe.size import parameter_count
+from stoker.recipe.tokenizer import SMALLEST_VOCABULARY
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _FEWEST_PARAMETERS, _MOST_PARAMETERS = 1e5, 1e12

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 
 from stoker.plural import counted
-from stoker.recipe.data import Source
 from stoker.recipe.given_text import PLAIN, files_in
 from stoker.recipe.loading import LoadedRecipe
+from stoker.recipe.source import Source
 
 _ENOUGH_DOCUMENTS = 10
 """Of so many, preparation holds out one at least."""

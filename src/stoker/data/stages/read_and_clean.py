@@ -8,7 +8,6 @@ read/000012.parquet        one row for each document and each fault; there last,
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stoker.data.cleaning import clean
 from stoker.data.deduplication import sign
 from stoker.data.document import Document, Fault
-from stoker.data.filters import rejection
+from stoker.data.operators import Operator, judge, operators_of
 from stoker.data.reading.read import read_part
 from stoker.data.reading.units import Unit
 from stoker.durable_files import durable_file
@@ -111,24 +109,21 @@ class _KeptTexts:
 
 def _judged_rows(job: ReadUnit) -> Iterator[tuple[dict[str, Any], str | None]]:
     source = job.unit.source
-    pattern = re.compile(source.remove_pattern) if source.remove_pattern is not None else None
+    operators = operators_of(source, job.cleaning)
     for part in job.unit.parts:
         for found in read_part(source, part, job.cleaning.maximum_document_bytes):
             if isinstance(found, Document):
-                yield _judge(found, pattern, job.cleaning)
+                yield _judge(found, operators)
                 continue
             if job.stop_on_fault:
                 raise BadInput(_stopped(found))
             yield _fault_row(found), None
 
 
-def _judge(
-    document: Document, pattern: re.Pattern[str] | None, settings: Cleaning
-) -> tuple[dict[str, Any], str | None]:
+def _judge(document: Document, operators: Sequence[Operator]) -> tuple[dict[str, Any], str | None]:
     raw = document.text.encode()
-    text = document.text if pattern is None else pattern.sub("", document.text)
-    text = clean(text, document.kind)
-    reason = rejection(text, document.kind, document.language, settings)
+    judged = judge(document, operators)
+    reason, text = judged.reason, judged.document.text
     row: dict[str, Any] = {
         "file": document.file,
         "position": document.position,

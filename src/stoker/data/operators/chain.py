@@ -1,0 +1,51 @@
+"""The operators of a source, in order, and what they make of a document together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stoker.data.document import Document
+from stoker.data.operators.cleaning import Clean
+from stoker.data.operators.filtering import Filter
+from stoker.data.operators.operator import Operator
+from stoker.data.operators.removal import Remove
+from stoker.recipe import Cleaning, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A document behind the last operator that it reached."""
+
+    document: Document
+    stage: str | None
+    """Where it ended: `read`, or the operator that dropped it; None where it is kept."""
+    reason: str | None
+    measures: Mapping[str, float]
+
+
+def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
+    """The operators that the documents of `source` go through, in order."""
+    made: tuple[Operator | None, ...] = (
+        Remove.of(source),
+        Clean(),
+        Filter(cleaning),
+    )
+    return tuple(one for one in made if one is not None)
+
+
+def judge(document: Document, operators: Sequence[Operator]) -> Judged:
+    """`document` after all operators, or up to the one that drops it."""
+    measures: dict[str, float] = {}
+    stage = "read"
+    for operator in operators:
+        if not document.text or document.text.isspace():
+            break
+        stage = operator.name
+        outcome = operator(document)
+        document = outcome.document
+        measures.update(outcome.measures)
+        if outcome.reason is not None:
+            return Judged(document, stage, outcome.reason, measures)
+    empty = not document.text or document.text.isspace()
+    return Judged(document, stage if empty else None, "empty" if empty else None, measures)
