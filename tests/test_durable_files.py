@@ -14,6 +14,7 @@ import pytest
 from stoker import durable_files
 from stoker.durable_files import (
     durable_file,
+    explained_disk_errors,
     publish_folder,
     remove_partials,
     sha256_of_file,
@@ -194,3 +195,26 @@ def test_a_name_that_cannot_be_written_is_explained(tmp_path: Path, name: str) -
     with pytest.raises(StokerError, match="could not write"):
         write_text(tmp_path / name, "page")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a file", "folder"]
+
+
+@pytest.mark.parametrize(
+    "number", ["ENOENT", "EINVAL", "ENXIO", "ENODEV", "EOPNOTSUPP", "ELOOP", "ENOSPC", "EROFS", "EEXIST"]
+)
+def test_a_place_that_takes_no_file_is_named_whatever_the_system_says_of_it(tmp_path: Path, number: str) -> None:
+    code = getattr(errno, number)
+    with (
+        pytest.raises(StokerError, match=rf"could not write {tmp_path}: .*Nothing that was complete is lost"),
+        explained_disk_errors(tmp_path),
+    ):
+        raise OSError(code, os.strerror(code), str(tmp_path))
+
+
+@pytest.mark.parametrize("place", ["/proc/no-such-place", "/proc/self/no-such-place", "/dev/null/no-such-place"])
+def test_where_no_folder_can_be_made_the_place_is_named(place: str) -> None:
+    with pytest.raises(StokerError, match=f"could not write {place}/a.txt"):
+        write_text(Path(place) / "a.txt", "a")
+
+
+def test_a_missing_file_that_was_to_be_copied_is_not_taken_for_the_place_that_is_written(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="source"), durable_file(tmp_path / "new" / "a.bin") as stream:
+        stream.write((tmp_path / "source").read_bytes())

@@ -43,28 +43,46 @@ _DISK_REASONS = {
     errno.EROFS: "the folder is read-only; choose another or make it writable",
     errno.EACCES: "no permission to write there; choose another folder or change its permissions",
     errno.EPERM: "no permission to write there; choose another folder or change its permissions",
+    errno.ELOOP: "links there lead to each other; choose another folder",
 }
+# What an attempt to write says of a place such as /proc; of an attempt to read it says something else.
+_PLACE_REASONS = dict.fromkeys(
+    (errno.ENOENT, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP),
+    "no folder or file can be made there; choose another folder",
+)
 
 
 def disk_error(error: OSError, path: Path | str | None) -> StokerError | None:
     """What to tell the user of a full disk, a read-only folder and the like; None for any other error."""
     reason = _DISK_REASONS.get(error.errno or 0)
-    if reason is None:
-        return None
-    where = "to disk" if path is None else path
+    return None if reason is None else _not_written("to disk" if path is None else path, reason)
+
+
+def _not_written(where: Path | str, reason: str) -> StokerError:
     return StokerError(f"could not write {where}: {reason}. Nothing that was complete is lost.")
 
 
 @contextmanager
 def explained_disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk or a read-only folder into one clear `StokerError` naming `path`."""
+    """Turn a full disk, a read-only folder or a place that holds no files into one clear `StokerError` naming
+    `path`, to which the block writes."""
     try:
         yield
     except OSError as error:
-        explained = disk_error(error, path)
-        if explained is None:
+        reason = _DISK_REASONS.get(error.errno or 0)
+        if reason is None and _is_about(error, path):
+            reason = _PLACE_REASONS.get(error.errno or 0)
+        if reason is None:
             raise
-        raise explained from error
+        raise _not_written(path, reason) from error
+
+
+def _is_about(error: OSError, path: Path) -> bool:
+    """Whether it is about `path`, what is in it or what it is in: not about a file that the block reads."""
+    if not isinstance(error.filename, str):
+        return False
+    own, other = path.absolute(), Path(error.filename).absolute()
+    return own == other or own in other.parents or other in own.parents
 
 
 @contextmanager
