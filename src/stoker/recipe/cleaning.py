@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from stoker.recipe.section import Section
@@ -16,3 +18,7 @@ class Cleaning(Section):
     """Shorter documents are dropped as `too_short`."""
     maximum_document_bytes: int = Field(default=16 * 2**20, ge=1024)
     """Larger documents are dropped as `too_large`; bounds memory, in bytes."""
+    script: Literal["keep", "simplified", "traditional"] = "keep"
+    """Bring the Chinese of prose and mathematics into one script, phrase by phrase (needs `stoker[chinese]`)."""
+    half_width_letters: bool = False
+    """Write full-width Latin letters and digits of Chinese text (`ＡＢＣ１`) in their usual width."""

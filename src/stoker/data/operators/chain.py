@@ -10,6 +10,7 @@ from stoker.data.operators.cleaning import Clean
 from stoker.data.operators.filtering import Filter
 from stoker.data.operators.operator import Operator
 from stoker.data.operators.removal import Remove
+from stoker.data.operators.script import ChineseScript
 from stoker.recipe import Cleaning, Source
 
 
@@ -29,6 +30,7 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
     made: tuple[Operator | None, ...] = (
         Remove.of(source),
         Clean(),
+        ChineseScript.of(source, cleaning),
         Filter(cleaning),
     )
     return tuple(one for one in made if one is not None)
