@@ -152,16 +152,27 @@ def _text(what: str, kinds: tuple[str, ...], low: float, steps: tuple[int, int])
 
 
 def _fault(
-    written: str, kinds: tuple[str, ...], low: float, high: float, *, ranked: bool = False, late: int = 3
+    written: str,
+    kinds: tuple[str, ...],
+    low: float,
+    high: float,
+    *,
+    ranked: bool = False,
+    at_fault: bool = True,
+    late: int = 3,
 ) -> Callable[[Case, _Draw], Case]:
-    """A fault of a drawn strength. `written` has a place for it, and may have one for a number of steps."""
+    """A fault of a drawn strength. `written` has a place for it, and may have one for a number of steps.
+
+    It comes in on one rank where it is `ranked`, which is `at_fault` unless what all ranks share is.
+    """
 
     def make(case: Case, draw: _Draw) -> Case:
         step, rank = draw.step(), draw.rank() if ranked else None
         kind, options = written.split(":")
         options = options.format(strength=draw.some(low, high), steps=draw.dice.randint(30, 60))
         where = f"{kind}@{step}" if rank is None else f"{kind}@{step}:{rank}"
-        return replace(case, faults=(f"{where}:{options}",), kinds=kinds, step=step, rank=rank, late=late)
+        fault, culprit = f"{where}:{options}", rank if at_fault else None
+        return replace(case, faults=(fault,), kinds=kinds, step=step, rank=culprit, late=late)
 
     return make
 
@@ -235,10 +246,9 @@ def _experts(each: int) -> dict[str, Any]:
 def _clipping_off(case: Case, draw: _Draw) -> Case:
     training = draw.recipe["training"]
     training["gradient_clip"] = None
-    training["optimizer"]["learning_rate"] = round(10 ** draw.dice.uniform(-2.2, -1.8), 5)
+    training["optimizer"]["learning_rate"] = round(10 ** draw.dice.uniform(-2.4, -2), 5)
     step = draw.step()
-    fault = f"bad_data@{step}:what=hard,strength=1,steps={draw.dice.randint(1, 2)}"
-    return replace(case, faults=(fault,), kinds=_MOVED, step=step)
+    return replace(case, faults=(f"gradient_burst@{step}:strength={draw.some(0.3, 3)}",), kinds=_MOVED, step=step)
 
 
 def _router(case: Case, draw: _Draw) -> Case:
@@ -250,9 +260,8 @@ def _router(case: Case, draw: _Draw) -> Case:
 
 def _loss_scale(case: Case, draw: _Draw) -> Case:
     draw.recipe["training"]["precision"] = "fp16"
-    return _fault("overflow:strength={strength}", ("loss_scale_collapse",), 0.6, 1, ranked=True, late=12)(
-        case, draw
-    )
+    kinds = ("loss_scale_collapse",)
+    return _fault("overflow:strength={strength}", kinds, 0.6, 1, ranked=True, at_fault=False, late=12)(case, draw)
 
 
 def _overfitting(case: Case, draw: _Draw) -> Case:
@@ -289,7 +298,7 @@ CAUSES: dict[str, Callable[[Case, _Draw], Case]] = {
     "garbled_text": _text("garbled", _MOVED, 0.4, (1, 3)),
     "html_text": _text("html", _MOVED, 0.4, (1, 3)),
     "wrong_language": _text("language", _MOVED, 0.4, (1, 3)),
-    "repeated_text": _text("repetition", (*_MOVED, "step_drop"), 0.4, (1, 3)),
+    "repeated_text": _text("repetition", (*_MOVED, "step_drop", "repeated_data"), 0.4, (1, 3)),
     "tokenizer_mismatch": _text("tokenizer", _MOVED, 0.4, (2, 6)),
     "hard_documents": _text("hard", _MOVED, 0.4, (1, 2)),
     "oversampled_source": _oversampled,
@@ -300,10 +309,20 @@ CAUSES: dict[str, Callable[[Case, _Draw], Case]] = {
     "slow_compute": _fault("slow_rank:strength={strength},steps={steps}", _SLOW, 0.3, 1.5, ranked=True, late=5),
     "throttled_rank": _fault("throttle:strength={strength}", _SLOW, 0.5, 1.5, ranked=True, late=30),
     "communication_jitter": _fault(
-        "jitter:strength={strength},steps={steps}", ("jitter", *_SLOW), 0.4, 1.2, ranked=True, late=10
+        "jitter:strength={strength},steps={steps}",
+        ("jitter", *_SLOW),
+        *(0.4, 1.2),
+        ranked=True,
+        at_fault=False,
+        late=10,
     ),
     "slow_network": _fault(
-        "slow_network:strength={strength}", ("throughput_drop", "stall"), 0.5, 1.5, ranked=True, late=5
+        "slow_network:strength={strength}",
+        ("throughput_drop", "stall"),
+        *(0.5, 1.5),
+        ranked=True,
+        at_fault=False,
+        late=5,
     ),
     "loader_starvation": _fault(
         "loader_stall:strength={strength},steps={steps}", _SLOW, 0.5, 2, ranked=True, late=5

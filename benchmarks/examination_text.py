@@ -14,7 +14,7 @@ SOURCES = ("scripture", "news", "reviews", "code", "manuals")
 FEW = "few"
 """A source of very little text."""
 _CHARACTERS = {"scripture": 1_500_000, "news": 500_000, "reviews": 400_000, "code": 1_200_000, "manuals": 700_000}
-_FEW_CHARACTERS = 45_000
+_FEW_CHARACTERS = 20_000
 
 
 def write_text(folder: Path) -> None:
@@ -29,7 +29,7 @@ def write_text(folder: Path) -> None:
     }
     for name, documents in makers.items():
         _write(folder / f"{name}.jsonl", documents, _CHARACTERS[name])
-    _write(folder / f"{FEW}.jsonl", _scripture(verses=5, after=9000), _FEW_CHARACTERS)
+    _write(folder / f"{FEW}.jsonl", _scripture(verses=2, after=17700), _FEW_CHARACTERS)
 
 
 def _write(path: Path, documents: Iterator[str], characters: int) -> None:

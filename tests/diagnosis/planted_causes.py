@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from stoker.diagnosis import RunRows
-from stoker.diagnosis.text_at import Passage
+from stoker.diagnosis.text_at import Passage, Stretch
 
 Array = np.ndarray
 ROWS, RANKS, SAMPLES, TOKENS = 240, 2, 16, 64
@@ -41,18 +43,25 @@ class DrawnText:
     def spans(self, step: int) -> list[Any]:
         first = (step - 1) * SAMPLES
         return [
-            SimpleNamespace(sample=sample, place=0, source=source_of(sample))
+            SimpleNamespace(sample=sample, place=0, source=source_of(sample), document=sample)
             for sample in range(first, first + SAMPLES)
         ]
 
     def read(self, step: int, spans: list[Any]) -> list[Passage]:
         return [self._passage(step, span) for span in spans]
 
+    def stretches(self, step: int) -> list[Stretch]:
+        return [
+            Stretch(span, np.array([zlib.crc32(part.encode()) for part in re.findall(r"\w+|\W", one.text)]))
+            for span in self.spans(step)
+            for one in [self._passage(step, span)]
+        ]
+
     def digest(self, step: int) -> str:
         return f"batch {step}"
 
-    def names(self, passages: list[Passage]) -> list[str]:
-        return [f"{one.source}/{one.document}" for one in passages]
+    def names(self, wanted: Iterable[tuple[str, int]]) -> list[str]:
+        return [f"{source}/{document}" for source, document in wanted]
 
     def _passage(self, step: int, span: Any) -> Passage:
         text, respelled = self.bad.get(span.sample, (text_of(span.source, self.seed * 10_000 + span.sample), 0.01))

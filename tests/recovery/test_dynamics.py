@@ -127,6 +127,17 @@ def test_gradients_are_too_large_by_the_number_of_micro_batches(
     assert column(rows, "loss")[:6] == column(clean, "loss")[:6]
 
 
+def test_a_burst_makes_the_gradients_of_one_step_a_hundred_times_as_large(
+    corpus: Corpus, clean: pl.DataFrame, tmp_path: Path
+) -> None:
+    found, usual = (
+        column(rows, "gradient_norm") for rows in (rows_of(corpus, tmp_path, "gradient_burst@6"), clean)
+    )
+    assert found[:5] == usual[:5]
+    assert 50 < found[5] / usual[5] < 200
+    assert max(found[6:]) < 10 * usual[5]
+
+
 @pytest.mark.parametrize("name", ["adamw", "muon", "adafactor", "lion"])
 def test_an_optimizer_forgets_all_it_knew(corpus: Corpus, tmp_path: Path, name: str) -> None:
     from stoker.recovery.dynamics.updates import lose_optimizer_state

@@ -259,3 +259,15 @@ def test_waits_in_the_middle_of_a_pass_are_no_work() -> None:
     again = clock.read_and_restart()
     assert (again.spans, again.waited) == ((), {})
     assert again.began >= times.began + times.seconds["total"] - 1e-3
+
+
+def test_what_is_done_aside_is_of_no_other_phase() -> None:
+    clock = PhaseClock(CPU)
+    with clock.phase("forward"):
+        time.sleep(0.01)
+    with clock.aside("evaluation"), clock.phase("forward"), clock.waiting("others"):
+        time.sleep(0.05)
+    times = clock.read_and_restart()
+    assert times.seconds["evaluation"] >= 0.05 > times.seconds["forward"] >= 0.01
+    assert times.waited == {}
+    assert times.without("evaluation") < 0.05

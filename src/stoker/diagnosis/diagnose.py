@@ -11,7 +11,9 @@ import numpy as np
 import polars as pl
 
 from stoker.diagnosis.causes import CATALOGUE
+from stoker.diagnosis.causes.incident import LOSS_KINDS
 from stoker.diagnosis.document_spike import FAINT, LOOKED_AT, find_document_spikes, find_faint_spikes
+from stoker.diagnosis.early_updates import find_early_updates
 from stoker.diagnosis.finding import Evidence, Finding
 from stoker.diagnosis.gradient_growth import find_gradient_growth
 from stoker.diagnosis.gradient_shift import find_gradient_shifts
@@ -31,6 +33,7 @@ from stoker.diagnosis.overfitting import find_overfitting
 from stoker.diagnosis.plateau import find_plateau
 from stoker.diagnosis.recent_past import Curve, as_numbers, as_steps, window_of
 from stoker.diagnosis.repeated_data import find_other_order, find_repeated_data, judged, overlap
+from stoker.diagnosis.repeated_text import find_repeated_text
 from stoker.diagnosis.replayed import Replay
 from stoker.diagnosis.router_collapse import find_router_collapse
 from stoker.diagnosis.run_rows import MEMORY, NOW, RunRows, curve_of
@@ -137,9 +140,11 @@ def find_all(rows: RunRows) -> list[Finding]:
         found += find_faint_spikes(rows.curve("loss"))
     found += _of_batches(rows, found)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
+    incidents = together(found, near)
+    read = sum(any(one.kind in LOSS_KINDS and one.confidence > FAINT for one in own) for _, own in incidents)
     merged = [
-        named(rows, _with_documents(rows, without_sameness(finding)), members)
-        for finding, members in together(found, near)
+        named(rows, _with_documents(rows, without_sameness(finding)), members, max(read, 1))
+        for finding, members in incidents
     ]
     kept = [one for one in merged if one.confidence > FAINT or _of_text(one)]
     return sorted(kept, key=lambda finding: finding.rank_of_importance)
@@ -185,6 +190,7 @@ def _of_recipe(rows: RunRows) -> Iterator[Finding]:
     yield from find_update_jumps(
         update, rows.numbers("learning_rate"), rows.numbers("gradient_norm"), rows.resumed()
     )
+    yield from find_early_updates(update, rows.curve("weight_norm"))
     yield from find_logit_growth(rows.by_module("attention_logit"), rows.by_module("attention_entropy"))
 
 
@@ -208,7 +214,7 @@ def _of_batches(rows: RunRows, found: list[Finding]) -> list[Finding]:
         if found_out is not None:  # its mixture follows from it
             mixed = [known for known in changed if known.kind == "mixture_shift" and overlap(one, known)]
             changed = [known for known in changed if known not in mixed] + [found_out]
-    return changed
+    return [*changed, *find_repeated_text(rows.text, rows.steps)]
 
 
 def _of_time(rows: RunRows) -> Iterator[Finding]:
@@ -251,8 +257,10 @@ def _of_evaluations(rows: RunRows) -> Iterator[Finding]:
     if not {"step", "source", "loss"} <= set(rows.evaluations.columns) or not rows.evaluations.height:
         return
     training = rows.curve("loss")
+    trained_on = {name for name in names_of(rows.table, "tokens_by_source") if rows.trains_on(name)}
     for (source,), own in rows.evaluations.drop_nulls("step").group_by("source", maintain_order=True):
-        yield from find_overfitting(curve_of(own.sort("step"), "loss"), training, str(source))
+        if not trained_on or source in trained_on:  # of other text a model knows less and less
+            yield from find_overfitting(curve_of(own.sort("step"), "loss"), training, str(source))
 
 
 def without_sameness(finding: Finding) -> Finding:

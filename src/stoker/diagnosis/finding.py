@@ -45,6 +45,8 @@ PACE: tuple[Kind, ...] = ("slow_rank", "throughput_drop", "jitter", "stall")
 Part = Literal["compute", "communication", "data", "host"]
 """What of a step took longer."""
 UNKNOWN = "unknown"
+BENIGN = "hard_documents"
+"""The cause of what is no fault: it is named only where no other cause shows itself."""
 EVENT = "what happened"
 """The measure of evidence that tells of an event in words."""
 
@@ -118,12 +120,14 @@ class Finding(BaseModel):
     remedy: Remedy
 
     @property
-    def rank_of_importance(self) -> tuple[int, bool, float, float, int]:
-        """Sorts findings, the most important first: severity, notes about the pace last (those first whose cause
-        has the most evidence), then how sure, then the earlier."""
+    def rank_of_importance(self) -> tuple[int, int, float, float, int]:
+        """Sorts findings, the most important first: severity, then what has a cause (notes about the pace behind
+        others), what needs nothing done and what is unknown, then by the evidence for the cause, how sure, and the
+        earlier."""
         of_pace = self.severity == "note" and self.kind in PACE
-        weighed = -(self.score or 0.0) if of_pace else 0.0
-        return -WEIGHT[self.severity], of_pace, weighed, -round(self.confidence, 2), self.first_step or 0
+        known = 3 if self.cause == UNKNOWN else 2 if self.cause == BENIGN else int(of_pace)
+        sure = round(self.confidence, 2)
+        return -WEIGHT[self.severity], known, -(self.score or 0.0), -sure, self.first_step or 0
 
 
 def confidence_of(observed: float, limit: float) -> float:

@@ -15,7 +15,7 @@ _FEWEST_ROWS = 3
 """A single large gradient is its batch's; several in a row are the weights'."""
 _STRONG = float(np.log(10.0))
 _STRONG_ROWS = 2
-_LASTING_ROWS = 5
+_LASTING_ROWS = 8
 _EARLY_SHARE = 0.02
 _EARLY_ROWS = 16
 
@@ -24,7 +24,7 @@ def find_gradient_growth(norm: Curve) -> list[Finding]:
     """Stretches of rows whose gradient norm is over three times its recent median and 8 deviations of its
     logarithm.
 
-    At least three rows in a row, or two with ten times the median; a warning from five rows, or ten times, on.
+    At least three rows in a row, or two with ten times the median; a warning from eight rows, or ten times, on.
     Not in the first rows, in which a model's gradients go through their largest changes.
     """
     curve = norm.positive

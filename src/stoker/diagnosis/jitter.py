@@ -68,6 +68,6 @@ def find_jitter(of_ranks: dict[int, Parts]) -> list[Finding]:
 
 def _spread(own: Parts) -> Numbers:
     """Median difference from row to row over twelve rows, in usual steps."""
-    step = shifted(rolling_median(own.total, window_of(own.total.size)), 1)
+    step = shifted(past_median(own.total, 8 * window_of(own.total.size)), 1)
     waited = np.nan_to_num(own.parts["communication"]) / np.where(step > 0, step, np.nan)
     return rolling_median(np.abs(np.diff(waited, prepend=waited[:1])), _TOGETHER, _TOGETHER // 2)

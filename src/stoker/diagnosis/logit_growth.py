@@ -18,12 +18,19 @@ _DEVIATIONS = 6.0
 _LEAST = float(np.log(1.25))
 _LEAST_DEVIATION = 0.02
 _EARLY_SHARE = 0.1
+_SATURATES = float(np.log(6.0))
+_KEEPS_ON = 0.6
+"""Of the growth of the three rows before, that the last three have where it does not stop by itself."""
 _FASTER = 3.0
 
 
 def find_logit_growth(logits: Mapping[str, Curve], entropies: Mapping[str, Curve]) -> list[Finding]:
     """Parts of the model whose largest attention logit grows by three rows in a row to far above the line through
-    its past: a quarter more, and 6 deviations around that line, at three times its slope or more.
+    its past: a quarter more, and 6 deviations around that line, at three times its slope or more, and no slower
+    than before.
+
+    Below 6 attention is far from saturated (the softmax still gives the hundredth part to what lies 4.6
+    lower): logits that grow there are learning.
 
     Statistics are of every few steps; a row is one of them. One finding tells of all parts, and of the one that
     grew most.
@@ -36,9 +43,9 @@ def find_logit_growth(logits: Mapping[str, Curve], entropies: Mapping[str, Curve
             grown[module] = (curve, *seen)
     if not grown:
         return []
-    begun = min(int(curve.steps[first]) for curve, first, *_ in grown.values())
-    most = max(grown, key=lambda module: grown[module][4])
+    most = max(grown, key=lambda module: grown[module][4] / grown[module][5])
     curve, first, at, expected, excess, limit = grown[most]
+    begun = int(curve.steps[first])
     last = int(curve.steps[-1])
     evidence = [
         Evidence(measure=f"largest attention logit of {most}", expected=float(np.exp(expected)),
@@ -69,21 +76,36 @@ def _noticed(logs: Numbers) -> tuple[int, int, float, float, float] | None:
     rows = np.arange(logs.size, dtype=np.float64)
     for at in range(max(_FEWEST_PAST + _IN_A_ROW, int(_EARLY_SHARE * logs.size)), logs.size):
         recent = logs[at - _IN_A_ROW : at + 1]
-        if not (np.diff(recent) > 0).all():
+        if not (np.diff(recent) > 0).all() or logs[at] < _SATURATES:
             continue
-        past = slice(max(0, at - _IN_A_ROW - _PAST), at - _IN_A_ROW + 1)
+        first = _onset(logs, at)
+        past = slice(max(0, first - _PAST), first)
+        if past.stop - past.start < _FEWEST_PAST:
+            continue
         slope, level = np.polyfit(rows[past], logs[past], 1)
         residuals = logs[past] - (slope * rows[past] + level)
         spread = max(TO_DEVIATIONS * float(np.median(np.abs(residuals))), float(residuals.std()), _LEAST_DEVIATION)
         expected = max(float(slope) * at + float(level), float(np.median(logs[past])))
         excess, limit = float(logs[at] - expected), max(_DEVIATIONS * spread, _LEAST)
-        faster = (recent[-1] - recent[0]) / _IN_A_ROW > _FASTER * max(float(slope), spread / _PAST)
-        if excess > limit and faster:
-            first = at - _IN_A_ROW
-            while first > 0 and logs[first] - (slope * first + level) > 2 * spread:
-                first -= 1
-            return min(first + 1, at), at, expected, excess, limit
+        growth = recent[-1] - recent[0]
+        faster = growth / _IN_A_ROW > _FASTER * max(float(slope), spread / _PAST)
+        keeps_on = growth > _KEEPS_ON * (recent[0] - logs[max(0, at - 2 * _IN_A_ROW)])
+        if excess > limit and faster and keeps_on:
+            return first, at, expected, excess, limit
     return None
+
+
+def _onset(logs: Numbers, at: int) -> int:
+    """The first row of the growth that stands out in row `at`: behind the row at which a level and a line part
+    best."""
+    begin = max(0, at - _PAST - _IN_A_ROW)
+    misfits = {}
+    for knee in range(begin + _IN_A_ROW, at):
+        before, after = logs[begin : knee + 1], logs[knee : at + 1]
+        level = float(np.median(before))
+        line = level + (logs[at] - level) * np.arange(after.size) / max(after.size - 1, 1)
+        misfits[knee] = float(np.square(before - level).sum() + np.square(after - line).sum())
+    return min(min(misfits, key=misfits.__getitem__) + 1, at)
 
 
 def _of_entropy(entropy: Curve | None, module: str, step: int) -> list[Evidence]:

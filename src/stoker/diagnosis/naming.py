@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from stoker.diagnosis.causes import CATALOGUE, Cause, Incident, Sign
-from stoker.diagnosis.finding import PACE, UNKNOWN, Alternative, Evidence, Finding
+from stoker.diagnosis.finding import BENIGN, PACE, UNKNOWN, Alternative, Evidence, Finding
 from stoker.diagnosis.incidents import LAYOUT_CHANGED
 from stoker.diagnosis.remedies import REMEDIES, fitting
 from stoker.diagnosis.run_rows import RunRows
+from stoker.diagnosis.text_at import Passage
 
 NAMED = 3.0
 """Nats that a cause needs for it to be named: twenty times likelier than the run's own noise."""
 _RUNNERS_UP = 3
 _SHOWN = 3
 _MOST_EVIDENCE = 10
+_MANY = 0.25
 _TOLD = ("failure", "stop_requested", "save_failed", "record_incomplete")
 """What they come of is in the record, or nowhere."""
 
 
-def named(rows: RunRows, finding: Finding, members: Sequence[Finding]) -> Finding:
-    """The finding with its cause, the evidence for it, its remedy and the runners-up."""
+def named(rows: RunRows, finding: Finding, members: Sequence[Finding], looked_at: int = 1) -> Finding:
+    """The finding with its cause, the evidence for it, its remedy and the runners-up.
+
+    `looked_at` is of how many such findings the text is read: of many some has odd text by chance.
+    """
     if finding.kind in _TOLD or finding.cause == LAYOUT_CHANGED:
         return finding
     incident = Incident(rows, finding, tuple(members))
@@ -30,9 +36,13 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding]) -> Findin
     weighed = [(cause, signs) for cause, signs in weighed if any(sign.score > 0 for sign in signs)]
     if not weighed:
         return finding.model_copy(update={"cause": UNKNOWN})
-    ranked = sorted(weighed, key=lambda one: -_score(one[1]))
+    needed = {cause.name: NAMED + (math.log(looked_at) if cause.features else 0.0) for cause, _ in weighed}
+    # What is no fault is named only where nothing else is.
+    ranked = sorted(
+        weighed, key=lambda one: (_score(one[1]) < needed[one[0].name], one[0].name == BENIGN, -_score(one[1]))
+    )
     best, signs = ranked[0]
-    if _score(signs) < NAMED:
+    if _score(signs) < needed[best.name]:
         return finding.model_copy(update={"cause": UNKNOWN, "alternatives": _alternatives(ranked)})
     changes: dict[str, Any] = {
         "cause": best.name,
@@ -40,14 +50,17 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding]) -> Findin
         "alternatives": _alternatives(ranked[1:]),
         "evidence": _evidence(finding, signs),
     }
-    if finding.kind not in best.kinds:  # what else was found at the time is not what it comes of
-        own = [one for one in members if one.kind in best.kinds]
-        changes["kind"] = own[0].kind
+    own = [one for one in members if one.kind in best.shows] or [one for one in members if one.kind in best.kinds]
+    if own and (best.shows or finding.kind not in best.kinds):  # what else was found then is not what it comes of
+        first = min(own, key=lambda one: one.first_step or 0)
+        changes |= {"kind": first.kind, "first_step": first.first_step}
         changes["ranks"] = tuple(sorted({rank for one in own for rank in one.ranks}))
     if finding.kind in PACE:  # of what takes longer at the same time, the part and the ranks that it is named for
         said = [one for one in members if one.part and any(one.evidence[0] == sign.evidence for sign in signs)]
         if said:
-            changes |= {"part": said[0].part, "kind": said[0].kind, "ranks": said[0].ranks}
+            changes |= {"part": said[0].part, "ranks": said[0].ranks}
+            if not best.shows or said[0].kind in best.shows:
+                changes["kind"] = said[0].kind
     if best.remedy is not None and (finding.ranks or "{ranks}" not in REMEDIES[best.remedy]):
         given = {"step": finding.first_step, "ranks": list(finding.ranks)}
         changes["remedy"] = fitting(best.remedy, given)
@@ -81,6 +94,14 @@ def _evidence(finding: Finding, signs: Sequence[Sign]) -> tuple[Evidence, ...]:
     return (*finding.evidence[: _MOST_EVIDENCE - len(own)], *own)
 
 
+def _are_many(rows: RunRows, passages: Sequence[Passage]) -> bool:
+    """Whether some step has so many samples at fault that they are no accident of a source: a quarter of them."""
+    of_steps: dict[int, set[int]] = {}
+    for one in passages:
+        of_steps.setdefault(one.step, set()).add(one.sample)
+    return any(len(own) >= _MANY * max(rows.samples_of(step), 1) for step, own in of_steps.items())
+
+
 def _at_fault(rows: RunRows, incident: Incident, cause: Cause, finding: Finding) -> Finding:
     """With the documents whose text shows the cause, where it is one of text: then somebody should look at them."""
     if not cause.features or rows.text is None:
@@ -90,6 +111,7 @@ def _at_fault(rows: RunRows, incident: Incident, cause: Cause, finding: Finding)
     if not passages:
         return finding
     samples = sorted({one.sample for one in passages})
+    first = min(one.step for one in passages)
     ranges: list[tuple[int, int]] = []
     for sample in samples:
         if ranges and sample == ranges[-1][1] + 1:
@@ -98,9 +120,11 @@ def _at_fault(rows: RunRows, incident: Incident, cause: Cause, finding: Finding)
             ranges.append((sample, sample))
     return finding.model_copy(
         update={
-            "severity": "warning" if finding.severity == "note" else finding.severity,
+            "severity": "warning" if _are_many(rows, passages) else finding.severity,
+            "first_step": first,
+            "last_step": max(first, finding.last_step or first),
             "documents": tuple(ranges),
-            "names": tuple(rows.text.names(passages)),
+            "names": tuple(rows.text.names((one.source, one.document) for one in passages)),
             "sources": tuple(dict.fromkeys((*finding.sources, *(one.source for one in passages)))),
         }
     )

@@ -6,6 +6,7 @@ Loss, gradient norm and step time are looked at as logarithms: what counts is by
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ Mask = npt.NDArray[np.bool_]
 
 TO_DEVIATIONS = 1.4826
 """A normal distribution's standard deviation over its median absolute deviation."""
+MOST = 12.0
+"""Nats: one sign alone says no more, for it or against it."""
 DEVIATIONS = 8.0
 """So many deviations stand out, as in the recipe's `recovery.deviations`."""
 _TAIL_QUANTILE, _TAIL_FACTOR = 0.95, 5.0
@@ -117,6 +120,12 @@ def shifted(values: Numbers, rows: int, filling: float = float("nan")) -> Number
     else:
         moved[:rows] = values[-rows:]
     return moved
+
+
+def likelihood(deviations: float) -> float:
+    """Nats that so many robust deviations speak for a change: Student's t with three degrees of freedom, whose
+    tails are as heavy as a loss curve's, less 1.5 for the freedom to change by any amount."""
+    return max(-MOST, min(MOST, 2 * math.log1p(deviations * deviations / 3) - 1.5))
 
 
 def deviation(values: Numbers) -> float:

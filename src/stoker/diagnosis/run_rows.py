@@ -93,6 +93,18 @@ class RunRows:
         """A column over all rows; NaN where it has no value."""
         return as_numbers(self.table, column)
 
+    def trains_on(self, source: str) -> bool:
+        """Whether any row has tokens of the source."""
+        return bool(np.nansum(self.numbers(f"tokens_by_source.{source}")) > 0)
+
+    def samples_of(self, step: int) -> int:
+        """How many samples the row of `step` has; 0 where that is not known."""
+        row = int(np.searchsorted(self.steps, step))
+        if row >= self.steps.size or self.steps[row] != step:
+            return 0
+        count = self.numbers("last_sample")[row] - self.numbers("first_sample")[row]
+        return int(count) if np.isfinite(count) else 0
+
     def curve(self, column: str) -> Curve:
         """A column at the rows that have a value, NaN and Inf among them."""
         return curve_of(self.table, column)

@@ -8,13 +8,15 @@ import numpy as np
 
 from stoker.diagnosis.finding import Evidence, Finding, Severity, confidence_of
 from stoker.diagnosis.level_shift import level_shifts
-from stoker.diagnosis.recent_past import Curve, Numbers
+from stoker.diagnosis.recent_past import Curve, Numbers, window_of
 from stoker.diagnosis.remedies import remedy
 
 _LEAST_DEVIATION = 0.01
 _LEAST = float(np.log(1.05))
 _NOTABLE = float(np.log(1.1))
 _EARLY_SHARE = 0.1
+_PAST_WINDOWS = 5
+"""That have to lie before a warning: how far a source wanders by itself is known only then."""
 
 
 def find_source_drift(steps: Curve, by_source: Mapping[str, Numbers]) -> list[Finding]:
@@ -23,7 +25,7 @@ def find_source_drift(steps: Curve, by_source: Mapping[str, Numbers]) -> list[Fi
 
     `by_source` [rows] is NaN where a row has no token of the source; rows with fewer than three sources are
     left out where there are more. The first tenth of its rows is left out: sources are learnt at different
-    speeds. A warning when the source rose by a tenth or more against the others.
+    speeds. A warning when the source rose by a tenth or more against the others, with five windows before it.
     """
     if len(by_source) < 2:
         return []
@@ -40,7 +42,8 @@ def find_source_drift(steps: Curve, by_source: Mapping[str, Numbers]) -> list[Fi
                 continue
             change = shift.after - shift.before
             at = int(np.flatnonzero(known)[shift.at])
-            severity: Severity = "warning" if change > _NOTABLE else "note"
+            known_past = shift.at >= _PAST_WINDOWS * window_of(apart.size)
+            severity: Severity = "warning" if change > _NOTABLE and known_past else "note"
             step = int(steps.steps[at])
             found.append(
                 Finding(

@@ -3,6 +3,7 @@ else."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from stoker.diagnosis.recent_past import (
     Usual,
     as_numbers,
     as_steps,
+    likelihood,
     past_median,
     rolling_median,
     shifted,
@@ -43,6 +45,8 @@ _LEAST = 0.1
 _DEVIATIONS = 6.0
 _LEAST_DEVIATION = 0.01
 _NOTABLE = 0.25
+_LEAST_SCORE = 3.0
+"""Nats: what is likelier by chance, on a machine that others use as well, is not told."""
 _LASTING, _LASTING_OF_DATA = 12, 5
 """Rows of a warning: batches are made ahead, so that waiting for them is soon no chance."""
 _PAST_WINDOWS, _PAST_OF_ALL = 2, 8
@@ -104,6 +108,8 @@ class _Longer:
     """Rows, both included."""
     excess: float
     """In usual steps."""
+    score: float
+    """Nats for it: of so many rows together, less the number of places where such a stretch may lie."""
     limit: float
     usual: float
     seconds: float
@@ -143,20 +149,22 @@ def _of_part(rank: int, part: Part, of_rank: Parts) -> list[_Longer]:
     if seconds is None or seconds.size < 3 * _TOGETHER or not np.isfinite(of_rank.total).any():
         return []
     window = window_of(seconds.size)
-    step = shifted(rolling_median(of_rank.total, window), 1)
+    # Over a long past: steps that were long for a while must not make what came behind them look larger.
+    step = shifted(past_median(of_rank.total, 8 * window), 1)
     share = np.nan_to_num(seconds) / np.where(np.isfinite(step) & (step > 0), step, np.nan)
     middle = rolling_median(share, _TOGETHER)
     expected = shifted(rolling_median(share, window, _TOGETHER), _TOGETHER)
     around = np.abs(middle - expected)
     spread = shifted(TO_DEVIATIONS * past_median(around, 8 * window, _TOGETHER), _TOGETHER)
     limit = np.maximum(_DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), _LEAST)
-    known = np.isfinite(expected) & np.isfinite(limit) & (np.arange(share.size) >= 3 * _TOGETHER)
+    known = np.isfinite(expected) & np.isfinite(limit) & (np.arange(share.size) >= max(3 * _TOGETHER, window))
     usual = Usual(np.nan_to_num(expected), np.where(known, limit, np.inf))
-    return [
+    found = [
         _longer(rank, part, of_rank, share, one)
         for one in excursions(np.nan_to_num(middle), usual)
         if one.rows >= _TOGETHER // 2
     ]
+    return [one for one in found if one.score >= _LEAST_SCORE]
 
 
 def _longer(rank: int, part: Part, of_rank: Parts, share: Numbers, one: Excursion) -> _Longer:
@@ -166,8 +174,12 @@ def _longer(rank: int, part: Part, of_rank: Parts, share: Numbers, one: Excursio
     last = max(first, one.last - _TOGETHER // 2) if one.recovered is not None else one.last
     during, before = slice(first, last + 1), slice(max(0, first - 32), first)
     seconds = np.nan_to_num(of_rank.parts[part])
+    rows, excess = last - first + 1, float(np.median(share[during]) - one.expected)
+    score = likelihood(_DEVIATIONS * max(excess, 0.0) / one.limit * math.sqrt(rows / _TOGETHER))
+    if one.recovered is not None:  # what lasts is looked at now, and nowhere else
+        score -= math.log(max(share.size / rows, 1.0))
     return _Longer(
-        rank, part, first, last, float(np.median(share[during]) - one.expected), one.limit,
+        rank, part, first, last, excess, score, one.limit,
         float(np.median(seconds[before])) if first else float("nan"), float(np.median(seconds[during])),
         one.recovered is None,
     )  # fmt: skip
@@ -200,6 +212,7 @@ def _finding(of_ranks: dict[int, Parts], group: Sequence[_Longer]) -> Finding:
         first_step=step,
         last_step=int(steps[last]),
         ranks=ranks,
+        score=worst.score,
         confidence=confidence_of(worst.excess, worst.limit),
         evidence=(
             Evidence(measure=MEASURES[worst.part] + of, expected=worst.usual, observed=worst.seconds, step=step),

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from stoker.errors import StokerError
 from stoker.recipe import Recipe
@@ -38,6 +41,14 @@ class Passage:
     text: str
     respelled: float
     """Share of its tokens that the corpus's tokenizer would not make of its text."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The token ids of a stretch of a document, special ones left out."""
+
+    span: Span
+    ids: npt.NDArray[np.int64]
 
 
 class Text:
@@ -75,13 +86,20 @@ class Text:
         """The text of each span."""
         return [self._passage(step, span) for span in spans]
 
-    def names(self, passages: Sequence[Passage]) -> list[str]:
-        """The documents' identifiers, where the ledger has them."""
+    def stretches(self, step: int) -> list[Stretch]:
+        """The tokens of all stretches of `step`; empty where they cannot be read."""
+        try:
+            return [Stretch(span, self._ids(span)) for span in self.spans(step)]
+        except (StokerError, OSError, ValueError):
+            return []
+
+    def names(self, wanted: Iterable[tuple[str, int]]) -> list[str]:
+        """Identifiers of documents, given by source and index, where the ledger has them."""
         from stoker.data.ledger import Ledger
 
         documents: dict[str, set[int]] = {}
-        for one in passages:
-            documents.setdefault(one.source, set()).add(one.document)
+        for source, document in wanted:
+            documents.setdefault(source, set()).add(document)
         try:
             ledger = Ledger(self._corpus.folder)
             found = [ledger.documents(source, "train", sorted(own)) for source, own in documents.items()]
@@ -108,16 +126,20 @@ class Text:
         return Tokenizer.from_file(str(self._corpus.tokenizer_path))
 
     def _passage(self, step: int, span: Span) -> Passage:
-        store = self._corpus.store(span.source, "train")
-        begin = int(store.document_starts[span.document]) + span.start
-        ids = store.read(begin, begin + min(span.stop - span.start, _MOST_TOKENS)).tolist()
-        special = {self._corpus.bos_id, self._corpus.eos_id}
-        ids = [one for one in ids if one not in special]
+        ids = self._ids(span).tolist()
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
         respelled = self._respelled(ids, text)
         # A stretch may begin or end inside a character.
         text = text.strip("\N{REPLACEMENT CHARACTER}")
         return Passage(step, span.sample, span.place, span.source, span.document, text, respelled)
+
+    def _ids(self, span: Span) -> npt.NDArray[np.int64]:
+        store = self._corpus.store(span.source, "train")
+        begin = int(store.document_starts[span.document]) + span.start
+        ids: npt.NDArray[np.int64] = store.read(begin, begin + min(span.stop - span.start, _MOST_TOKENS)).astype(
+            "<i8"
+        )
+        return ids[(ids != self._corpus.bos_id) & (ids != self._corpus.eos_id)]
 
     def _respelled(self, ids: list[int], text: str) -> float:
         again = Counter(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -145,7 +145,12 @@ def _contrast(feature: str, judged: Sequence[_Judged]) -> Contrast:
     """Of all passages together: less the number of ways to choose those that stand out."""
     worst = max(judged, key=lambda one: (one.score, one.observed))
     telling = sorted((one for one in judged if one.score > _TELLING), key=lambda one: -one.score)
-    score = sum(one.score for one in telling) - math.log(math.comb(len(judged), len(telling)))
+    # Stretches of one document are alike: only one of them counts.
+    documents = {(one.passage.source, one.passage.document) for one in judged}
+    counted: dict[tuple[str, int], float] = {}
+    for one in telling:
+        counted.setdefault((one.passage.source, one.passage.document), one.score)
+    score = sum(counted.values()) - math.log(math.comb(len(documents), len(counted)))
     return Contrast(
         feature,
         worst.expected,

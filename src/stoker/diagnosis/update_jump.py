@@ -13,8 +13,8 @@ from stoker.diagnosis.remedies import remedy
 
 _LEAST_DEVIATION = 0.04
 _LEAST = float(np.log(1.3))
-_OF_GRADIENT = 0.5
-"""Updates that grow with their gradients, half as much or more, follow from these."""
+_OF_GRADIENT = 0.9
+"""Updates follow from gradients that grow by as much, or nearly."""
 _ROWS_OF_RISE = 2
 _EARLY_ROWS = 16
 

@@ -96,6 +96,17 @@ class PhaseClock:
         self.marks.phase("between phases")
 
     @contextmanager
+    def aside(self, name: str) -> Iterator[None]:
+        """Count the block's time as `name`, whatever phases and waits it has: it is not of the step."""
+        begin, kept = self._now(), self._spans
+        self._spans = _Spans()
+        try:
+            yield
+        finally:
+            self._spans = kept
+            kept.phases.append((name, begin, self._now()))
+
+    @contextmanager
     def waiting(self, name: str) -> Iterator[None]:
         """Count the block's time as waiting for `name`, in the middle of whatever phase it is."""
         begin = self._now()

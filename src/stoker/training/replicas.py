@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from stoker.checkpoint.digest import digest_of
 from stoker.checkpoint.saving import whole_state
+from stoker.checkpoint.state import Part
 from stoker.durable_files import write_json
 from stoker.parallel import World
 from stoker.parallel.placement import Held
@@ -119,12 +120,27 @@ class Replicas:
         """
         state = whole_state(self._held, self._optimizer)
         distances = torch.zeros(self._world.layout.world_size, dtype=torch.float64, device=self._world.device)
-        for name, before in self._kept.items():
-            difference = (state[name].tensor.double() - before.double()).abs().nan_to_num(torch.inf, torch.inf)
+        for name, differing in self._where_they_differed(state).items():
+            before = self._kept[name].double()
+            difference = (state[name].tensor.double() - before)[differing].abs().nan_to_num(torch.inf, torch.inf)
             distances[self._world.rank] = max(distances[self._world.rank], difference.max())
         found = self._world.sum(distances).tolist()
         farthest, second, *_ = sorted((found[rank] for rank in changed), reverse=True)
         return [found.index(farthest)] if farthest > 2 * second else changed
+
+    def _where_they_differed(self, state: Mapping[str, Part]) -> dict[str, torch.Tensor]:
+        """By tensor, which elements were not the same in all replicas: elsewhere all have gone astray alike, and
+        over many steps that is farther than what was wrong."""
+        own = {name: (hash(state[name].box), before.cpu()) for name, before in self._kept.items()}
+        everyone: list[Any] = [None] * dist.get_world_size(self._group)
+        dist.all_gather_object(everyone, own, group=self._group)
+        found = {}
+        for name, (part, before) in own.items():
+            others = [kept[name][1] for kept in everyone if name in kept and kept[name][0] == part]
+            differing = torch.stack([_bits_differ(before, other) for other in others]).any(dim=0)
+            if differing.any():
+                found[name] = differing.to(self._kept[name].device)
+        return found
 
     def _own(self) -> tuple[list[str], torch.Tensor]:
         """Names of tensors, and for each what tells its part from others, and its digest [tensors, 3]."""
@@ -164,6 +180,11 @@ class Replicas:
         except (FileNotFoundError, ValueError):
             return None
         return kept
+
+
+def _bits_differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Which elements have other bits: a NaN is like itself."""
+    return ~((one == other) | (one.isnan() & other.isnan()))
 
 
 def _differ(other: torch.Tensor, own: torch.Tensor) -> torch.Tensor:

@@ -149,7 +149,7 @@ class Trainer:
         guard.on_trial = False
         why, seen = str(guard.alarm), self.opinion.glance.take()
         guard.vigilance.load_state(before)
-        with self.opinion.asked(step, None):
+        with self.clock.aside("evaluation"), self.opinion.asked(step, None):
             again = self._once(step, batches)
         changed = again.own_sums != first.own_sums or differ(seen, self.opinion.glance.take())
         wrong = self.step.model.world.where(changed)
@@ -278,7 +278,8 @@ class Trainer:
         if world.layout.world_size == 1:
             self.slowness.begin_anew()
             return
-        seconds = time_ranks(world, self.clock)
+        with self.clock.aside("evaluation"):
+            seconds = time_ranks(world, self.clock)
         if slow := self.slowness.compared(seconds):
             self.record.append("event", self._event("slow_rank", step, ranks=slow, seconds=seconds, ratio=ratio))
             self.report({"kind": "slow_rank", "step": step, "ranks": slow, "seconds": seconds})

@@ -6,7 +6,7 @@ made from them, and says how one is added.
 
 from __future__ import annotations
 
-from stoker.diagnosis.causes.cause import Cause, Sign, likelihood
+from stoker.diagnosis.causes.cause import Cause, Sign
 from stoker.diagnosis.causes.data import DATA
 from stoker.diagnosis.causes.incident import Incident
 from stoker.diagnosis.causes.machine import MACHINE
@@ -14,4 +14,4 @@ from stoker.diagnosis.causes.recipe import RECIPE
 
 CATALOGUE: tuple[Cause, ...] = (*DATA, *MACHINE, *RECIPE)
 
-__all__ = ["CATALOGUE", "Cause", "Incident", "Sign", "likelihood"]
+__all__ = ["CATALOGUE", "Cause", "Incident", "Sign"]

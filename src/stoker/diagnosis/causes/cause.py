@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -11,8 +10,6 @@ from stoker.diagnosis.causes.incident import Incident
 from stoker.diagnosis.finding import Evidence, Kind
 
 Group = Literal["data", "machine", "recipe"]
-MOST = 12.0
-"""Nats: one sign alone says no more, for it or against it."""
 RECORDED = 10.0
 """Of what the record says outright."""
 
@@ -44,14 +41,10 @@ class Cause:
     """What looks like it and is not, and how they are told apart."""
     source: str
     """Where it is described: title and identifier."""
+    shows: tuple[Kind, ...] = ()
+    """Of `kinds`, those that are of this cause and not of what follows from it: they say what and since when."""
     features: tuple[str, ...] = ()
     """Of text: those that say which documents are at fault."""
-
-
-def likelihood(deviations: float) -> float:
-    """Nats that so many robust deviations speak for a change: Student's t with three degrees of freedom, whose
-    tails are as heavy as a loss curve's, less 1.5 for the freedom to change by any amount."""
-    return max(-MOST, min(MOST, 2 * math.log1p(deviations * deviations / 3) - 1.5))
 
 
 def from_confidence(confidence: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stoker.diagnosis.causes.cause import Cause, Sign
 from stoker.diagnosis.causes.incident import Incident
 from stoker.diagnosis.causes.signs import against_text, of_members, of_replay, of_text, said
-from stoker.diagnosis.finding import Kind
+from stoker.diagnosis.finding import BENIGN, Kind
 
 _OF_TEXT: tuple[Kind, ...] = (
     "spike", "divergence", "step_rise", "step_drop", "nan", "gradient_growth", "source_drift",
@@ -42,9 +42,10 @@ def _language(incident: Incident) -> Iterator[Sign]:
 
 
 def _repeated_text(incident: Incident) -> Iterator[Sign]:
+    yield from of_members(incident, "repeated_data", cause="repeated_text")
     yield from of_text(incident, "repetition", "sameness")
-    yield from against_text(incident, "markup", share=0.5)
-    yield from against_text(incident, "respelling", share=0.5)
+    yield from against_text(incident, "markup")
+    yield from against_text(incident, "respelling")
     yield from of_replay(incident, batch=True)
 
 
@@ -132,7 +133,7 @@ DATA = (
     Cause(
         name="repeated_text",
         group="data",
-        kinds=_OF_TEXT,
+        kinds=(*_OF_TEXT, "repeated_data"),
         signature="The documents say the same over and over, or several of the step are one and the same. The "
         "loss of such text falls within it, and what follows suffers.",
         evidence=_repeated_text,
@@ -161,6 +162,7 @@ DATA = (
         name="oversampled_source",
         group="data",
         kinds=_OF_MIXTURE,
+        shows=("mixture_shift",),
         signature="For a stretch of steps one source has a larger share of the tokens than before; then the "
         "shares are as they were. The loss moves by as much as the source's own loss differs.",
         evidence=_oversampled,
@@ -174,6 +176,7 @@ DATA = (
         name="mixture_shift",
         group="data",
         kinds=_OF_MIXTURE,
+        shows=("mixture_shift",),
         signature="From a step on the sources have other shares of the tokens, and keep them. The level of the "
         "loss changes, that of each source hardly does.",
         evidence=_mixture,
@@ -185,6 +188,7 @@ DATA = (
         name="repeated_batch",
         group="data",
         kinds=_OF_BATCHES,
+        shows=("repeated_data",),
         signature="A batch, or a part of it, comes again in steps that follow. Its loss falls step by step, and "
         "jumps up when other text comes.",
         evidence=_repeated_batch,
@@ -194,7 +198,7 @@ DATA = (
         source="Lee et al. 2022, Deduplicating Training Data Makes Language Models Better (arXiv:2107.06499)",
     ),
     Cause(
-        name="hard_documents",
+        name=BENIGN,
         group="data",
         kinds=("spike", "gradient_growth"),
         signature="Loss and gradients stand out for a few rows and come back by themselves; a few documents have "

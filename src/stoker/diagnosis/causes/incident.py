@@ -17,7 +17,7 @@ from stoker.diagnosis.text_features import Contrast, contrasts
 
 LOSS_KINDS: tuple[Kind, ...] = ("spike", "divergence", "step_rise", "step_drop", "nan")
 _ROWS_AT_ONSET = 8
-_STEPS_READ = 4
+_STEPS_READ, _MOST_STEPS_READ = 4, 16
 _FEWEST_WORST = 2
 _PASSAGES_READ = 48
 _OTHER_STEPS = 16
@@ -62,6 +62,20 @@ class Incident:
         """The first step at which the loss stood out; None where it did not."""
         moved = [one.first_step for one in self.of_kind(*LOSS_KINDS) if one.first_step is not None]
         return min(moved, default=None)
+
+    @cached_property
+    def loss_peaked(self) -> int | None:
+        """The step at which it stood out most; None where it did not."""
+        loss = self.rows.curve("loss").positive
+        peaks = []
+        for member in self.of_kind(*LOSS_KINDS):
+            begin = int(np.searchsorted(loss.steps, member.first_step or 0))
+            end = int(np.searchsorted(loss.steps, member.last_step or member.first_step or 0, side="right"))
+            before, during = loss.values[max(0, begin - 32) : begin], loss.values[begin : max(end, begin + 1)]
+            if before.size and during.size:
+                top = int(np.argmax(during))
+                peaks.append((float(during[top] / np.median(before)), int(loss.steps[begin + top])))
+        return max(peaks)[1] if peaks else self.loss_moved
 
     @property
     def near(self) -> int:
@@ -108,7 +122,8 @@ class Incident:
         if text is None or self.loss_moved is None:
             return {}
         steps = self._steps_at_onset()
-        suspected = [one for step in steps for one in self._suspected(step)][:_PASSAGES_READ]
+        each = max(1, _PASSAGES_READ // max(len(steps), _STEPS_READ))
+        suspected = [one for step in steps for one in self._suspected(step, each)]
         return contrasts(suspected, self._usual(steps)) if suspected else {}
 
     @cached_property
@@ -134,15 +149,19 @@ class Incident:
         return float(np.quantile(losses, 0.9)) if losses.size else -np.inf
 
     def _steps_at_onset(self) -> list[int]:
-        assert self.loss_moved is not None
-        steps = self.rows.steps
-        begin = int(np.searchsorted(steps, self.loss_moved))
-        last = self.finding.last_step if self.finding.last_step is not None else self.loss_moved
-        own = steps[begin : begin + _STEPS_READ]
-        return [int(step) for step in own if step <= max(last, self.loss_moved)]
+        """The first rows of each of its excursions of the loss: one that came by itself may lie just before."""
+        steps, found = self.rows.steps, set()
+        for member in self.of_kind(*LOSS_KINDS):
+            if member.first_step is None:
+                continue
+            begin = int(np.searchsorted(steps, member.first_step))
+            last = member.last_step if member.last_step is not None else member.first_step
+            own = steps[begin : begin + _STEPS_READ]
+            found |= {int(step) for step in own if step <= max(last, member.first_step)}
+        return sorted(found)[:_MOST_STEPS_READ]
 
-    def _suspected(self, step: int) -> list[Passage]:
-        """The stretches with the worst loss where these are known, else all of the step."""
+    def _suspected(self, step: int, most: int) -> list[Passage]:
+        """The stretches with the worst loss where these are known, else all of the step; at most `most`."""
         text = self.rows.text
         assert text is not None
         spans = text.spans(step)
@@ -154,7 +173,7 @@ class Incident:
             worst = {(row[0], row[1]) for row in own.select("sample", "first_token").iter_rows()}
             chosen = [span for span in spans if (span.sample, span.place) in worst]
             spans = chosen or spans
-        return text.read(step, spans[:: max(1, len(spans) // _PASSAGES_READ)])
+        return text.read(step, spans[:: -(-len(spans) // most) or 1])
 
     def _usual(self, suspected: list[int]) -> list[Passage]:
         """Passages of steps far from the incident, a few of each."""

@@ -6,17 +6,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stoker.diagnosis.causes.cause import Cause, Sign, from_confidence, likelihood
+from stoker.diagnosis.causes.cause import Cause, Sign, from_confidence
 from stoker.diagnosis.causes.incident import Incident
 from stoker.diagnosis.causes.signs import of_members, of_replay, recorded, said
 from stoker.diagnosis.finding import Finding, Kind, Part
-from stoker.diagnosis.recent_past import as_numbers, deviation
+from stoker.diagnosis.recent_past import Numbers, as_numbers, deviation, likelihood, rolling_median
 from stoker.diagnosis.told import AGAIN
 
 _SLOW: tuple[Kind, ...] = ("slow_rank", "throughput_drop")
 _ALONE = 10.0
 """Times its usual, by which the gradient of one part of the model stands out while those of the others do not."""
-_GROWS_ROWS = 8
+_BEFORE, _AFTER = 20, 60
+"""Rows around its onset that say how a slowness came."""
+_AT_ONCE, _RAMPS = 8, (15, 20, 30, 45)
+_ALIKE_ROWS = 4
+"""Rows that say about the same, since the same disturbs them."""
+_UNEVEN = 0.25
+"""Of the longer waits, by which they differ from row to row, that parts jitter from a slow network."""
 
 
 def _wrong_numbers(incident: Incident) -> Iterator[Sign]:
@@ -54,21 +60,52 @@ def _slow(incident: Incident, part: Part) -> Finding | None:
     return next((one for one in incident.of_kind(*_SLOW) if one.part == part), None)
 
 
+def _weight(member: Finding) -> float:
+    return from_confidence(member.confidence) if member.score is None else member.score
+
+
 def _gradual(incident: Incident, member: Finding) -> float:
-    """Which share of the excess of the computing of its slowest rank came after its first eight rows."""
-    rank = member.ranks[0] if member.ranks else 0
+    """Nats that the computing of its slowest rank became longer over tens of rows, and not at once: how well either
+    course fits, by mean absolute residuals."""
+    ranks = member.ranks or tuple(incident.parts)
+    if member.first_step is None or not ranks:
+        return 0.0
+    courses = [one for rank in ranks if (one := _course(incident, rank, member)) is not None]
+    if not courses:
+        return 0.0
+    levels, at = max(courses, key=lambda one: float(one[0][one[1] :].max(initial=0.0)))
+    rows, after = np.arange(levels.size), float(np.median(levels[-max(levels.size // 3, 1) :]))
+    if levels.size - at < _AT_ONCE or after <= 1:
+        return 0.0
+    sudden = min(
+        _misfit(levels, np.where(rows < start, 1.0, after)) for start in range(at - _AT_ONCE, at + _AT_ONCE + 1)
+    )
+    slow = min(
+        _misfit(levels, 1 + (after - 1) * np.clip((rows - start + 1) / length, 0, 1))
+        for start in range(at - 2 * _AT_ONCE, at + _AT_ONCE + 1)
+        for length in _RAMPS
+    )
+    return float(np.clip((levels.size - at) / _ALIKE_ROWS * np.log(sudden / slow), -6, 6))
+
+
+def _misfit(levels: Numbers, course: Numbers) -> float:
+    return float(np.abs(levels - course).mean()) + 1e-3
+
+
+def _course(incident: Incident, rank: int, member: Finding) -> tuple[Numbers, int] | None:
+    """Seconds of computing of the rows around its onset over those before it, and the onset's row among them."""
     own = incident.parts.get(rank)
     seconds = own.parts.get("compute") if own is not None else None
     if own is None or seconds is None or member.first_step is None:
-        return 0.0
+        return None
     at = int(np.searchsorted(own.steps, member.first_step))
     end = int(np.searchsorted(own.steps, member.last_step or own.steps[-1], side="right"))
-    if end - at < 2 * _GROWS_ROWS or at < 4:
-        return 0.0
-    before = float(np.median(seconds[max(0, at - 32) : at]))
-    early = float(np.median(seconds[at : at + _GROWS_ROWS])) - before
-    late = float(np.median(seconds[end - _GROWS_ROWS : end])) - before
-    return max(0.0, 1 - early / late) if late > 0 else 0.0
+    begin = max(0, at - _BEFORE)
+    if at - begin < 4:
+        return None
+    usual = float(np.median(seconds[max(0, at - 2 * _BEFORE) : at]))
+    kept = rolling_median(seconds[begin : min(end, at + _AFTER)], 3, 1)
+    return (np.nan_to_num(kept / usual, nan=1.0), at - begin) if usual > 0 else None
 
 
 def _compute(incident: Incident) -> Iterator[Sign]:
@@ -77,22 +114,31 @@ def _compute(incident: Incident) -> Iterator[Sign]:
         for sign in of_members(incident, "slow_rank"):
             yield Sign(sign.evidence, min(sign.score, 5.0))
         return
-    yield Sign(member.evidence[0], from_confidence(member.confidence))
-    gradual = _gradual(incident, member)
-    yield said("share of the excess that came after its first eight rows", gradual, member.first_step,
-               -3.0 if gradual > 0.5 else 1.0, "none")  # fmt: skip
+    yield Sign(member.evidence[0], _weight(member))
+    if member.part == "compute":
+        gradual = _gradual(incident, member)
+        yield said(
+            "how its computing became longer",
+            _came(gradual),
+            member.first_step,
+            1.0 - max(gradual, -1.0),
+            "at once",
+        )
 
 
 def _throttled(incident: Incident) -> Iterator[Sign]:
     member = _slow(incident, "compute")
     if member is None:
         return
-    yield Sign(member.evidence[0], from_confidence(member.confidence) - 2)
+    yield Sign(member.evidence[0], _weight(member) - 2)
     gradual = _gradual(incident, member)
-    yield said("share of the excess that came after its first eight rows", gradual, member.first_step,
-               3.0 if gradual > 0.5 else -3.0, "none")  # fmt: skip
+    yield said("how its computing became longer", _came(gradual), member.first_step, gradual, "at once")
     for rank in member.ranks or (0,):
         yield from _machine_says(incident, rank, member.first_step or 0)
+
+
+def _came(gradual: float) -> str:
+    return "over tens of steps" if gradual > 0 else "at once"
 
 
 def _machine_says(incident: Incident, rank: int, step: int) -> Iterator[Sign]:
@@ -113,24 +159,70 @@ def _machine_says(incident: Incident, rank: int, step: int) -> Iterator[Sign]:
 
 
 def _network(incident: Incident) -> Iterator[Sign]:
-    member = _slow(incident, "communication")
+    member = _waiting(incident)
     if member is None:
         return
-    yield Sign(member.evidence[0], from_confidence(member.confidence))
-    for sign in of_members(incident, "jitter"):
-        yield Sign(sign.evidence, -from_confidence(member.confidence) / 2 - 2)
-        return
+    yield Sign(member.evidence[0], _weight(member))
+    if (uneven := _unevenness(incident, member)) is not None:
+        score = float(np.clip(-4 * np.log(uneven / _UNEVEN), -6, 4))
+        yield said(
+            "difference of waits from row to row, over what they are longer by", uneven, member.first_step, score
+        )
+    yield from _waits_for_work(incident)
 
 
 def _jitter(incident: Incident) -> Iterator[Sign]:
-    yield from of_members(incident, "jitter")
+    member = _waiting(incident)
+    if member is None:
+        return
+    yield Sign(member.evidence[0], _weight(member))
+    if (uneven := _unevenness(incident, member)) is not None:
+        score = float(np.clip(4 * np.log(uneven / _UNEVEN), -6, 4))
+        yield said(
+            "difference of waits from row to row, over what they are longer by", uneven, member.first_step, score
+        )
+    yield from _waits_for_work(incident)
+
+
+def _waits_for_work(incident: Incident) -> Iterator[Sign]:
+    """That some rank's own work takes longer: the others wait for it, and not for the network."""
+    parts: tuple[Part, ...] = ("compute", "data", "host")
+    for part in parts:
+        if (member := _slow(incident, part)) is not None:
+            yield Sign(member.evidence[0], -_weight(member))
+
+
+def _waiting(incident: Incident) -> Finding | None:
+    """The member that says that ranks wait longer for each other, or now short and now long."""
+    return _slow(incident, "communication") or next(iter(incident.of_kind("jitter")), None)
+
+
+def _unevenness(incident: Incident, member: Finding) -> float | None:
+    """Median difference of waits from row to row over the median by which they are longer, both above their usual;
+    of the rank that waits least. None where that is not known."""
+    waits = {
+        rank: (own.steps, np.nan_to_num(own.parts["communication"]))
+        for rank, own in incident.parts.items()
+        if "communication" in own.parts
+    }
+    if not waits or member.first_step is None:
+        return None
+    steps, waited = min(waits.values(), key=lambda one: float(np.median(one[1])))
+    at = int(np.searchsorted(steps, member.first_step))
+    end = int(np.searchsorted(steps, member.last_step or steps[-1], side="right"))
+    before, during = waited[max(0, at - 32) : at], waited[at:end]
+    if before.size < 4 or during.size < 4:
+        return None
+    longer = float(np.median(during) - np.median(before))
+    between = float(np.median(np.abs(np.diff(during))) - np.median(np.abs(np.diff(before))))
+    return max(between, 0.01 * longer) / longer if longer > 0 else None
 
 
 def _loader(incident: Incident) -> Iterator[Sign]:
     member = _slow(incident, "data")
     if member is None:
         return
-    yield Sign(member.evidence[0], from_confidence(member.confidence) + 1)
+    yield Sign(member.evidence[0], _weight(member) + 1)
     rank = member.ranks[0] if member.ranks else 0
     table = incident.rows.of_ranks.get(rank)
     if table is None or "read_ahead" not in table.columns or member.first_step is None:
@@ -193,7 +285,8 @@ MACHINE = (
     Cause(
         name="communication_jitter",
         group="machine",
-        kinds=("jitter", "throughput_drop"),
+        kinds=("jitter", "throughput_drop", "slow_rank"),
+        shows=("jitter",),
         signature="Waiting for other ranks takes now short and now long, though no rank's own work does.",
         evidence=_jitter,
         remedy="check_network",
@@ -206,6 +299,7 @@ MACHINE = (
         name="slow_network",
         group="machine",
         kinds=("throughput_drop", "slow_rank", "jitter"),
+        shows=("throughput_drop",),
         signature="All ranks wait longer for each other than before, always by about as much, and none of them "
         "works longer.",
         evidence=_network,
@@ -238,6 +332,7 @@ MACHINE = (
         name="hung_collective",
         group="machine",
         kinds=("hang", "stall"),
+        shows=("hang",),
         signature="Ranks wait for each other in one collective and no step ends; the supervisor says which did "
         "not come.",
         evidence=_hung,

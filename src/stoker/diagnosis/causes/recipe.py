@@ -7,18 +7,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stoker.diagnosis.causes.cause import Cause, Sign, likelihood
+from stoker.diagnosis.causes.cause import RECORDED, Cause, Sign
 from stoker.diagnosis.causes.incident import LOSS_KINDS, Incident
 from stoker.diagnosis.causes.signs import of_members, said
-from stoker.diagnosis.finding import Kind
-from stoker.diagnosis.recent_past import as_numbers
+from stoker.diagnosis.finding import UNKNOWN, Kind
+from stoker.diagnosis.recent_past import as_numbers, likelihood
 
 _OF_WEIGHTS: tuple[Kind, ...] = (
     "spike", "divergence", "step_rise", "nan", "gradient_growth", "loss_scale_collapse",
 )  # fmt: skip
 _AT_PEAK = 0.95
 _EARLY_SHARE = 0.25
-_UNCLIPPED = 3.0
+_UNCLIPPED, _TAKEN_IN = 3.0, 10.0
+"""Times its usual, from which on a gradient counts as large, and from which on one alone may do harm."""
+_AVERAGED, _SMALLER = 12, 0.75
+_OF_NEEDED = 0.25
+"""Of the steps that the averages need, which a warm-up should have at the very least."""
 
 
 def _accumulation(incident: Incident) -> Iterator[Sign]:
@@ -27,6 +31,9 @@ def _accumulation(incident: Incident) -> Iterator[Sign]:
         yield said("learning rate", "jumped", jump.first_step, -6.0, "as before")
         break
     for member in incident.of_kind("gradient_shift"):
+        for other in incident.of_kind("divergence", "nan"):
+            yield Sign(other.evidence[0], -RECORDED)
+            break
         counts = as_numbers(incident.rows.table, "accumulation")
         known = counts[np.isfinite(counts)]
         expected, observed = member.evidence[0].expected, member.evidence[0].observed
@@ -45,7 +52,10 @@ def _rate(incident: Incident) -> Iterator[Sign]:
 def _warmup(incident: Incident) -> Iterator[Sign]:
     """The rate is at its highest before the averages of the optimizer are worth anything, and it goes wrong
     soon."""
+    yield from of_members(incident, "update_jump", cause="warmup_too_short")
+    early = any(one.cause == "warmup_too_short" for one in incident.of_kind("update_jump"))
     rate, moved = incident.rows.curve("learning_rate").positive, incident.loss_moved
+    moved = incident.first if early else moved
     optimizer = None if incident.rows.recipe is None else incident.rows.recipe.training.optimizer
     beta = getattr(optimizer, "beta2", None)
     if moved is None or not rate.steps.size or beta is None or rate.steps[0] > 4 * incident.rows.spacing:
@@ -54,14 +64,16 @@ def _warmup(incident: Incident) -> Iterator[Sign]:
     needed = 2 / (1 - beta)
     if moved > max(_EARLY_SHARE * incident.rows.steps[-1], 0) or moved > reached + 2 * needed:
         return
-    score = min(4.0 * math.log(needed / max(reached, 1)), 6.0)
+    score = max(min(4.0 * math.log(_OF_NEEDED * needed / max(reached, 1)), 6.0), -6.0)
     yield said("steps of warm-up", float(reached), reached, score, needed)
-    yield said("steps from the highest learning rate to the first large loss", float(moved - reached), moved, 2.0,
-               f"more than {needed:.0f}")  # fmt: skip
+    if not early:
+        yield said("steps from the highest learning rate to the first large loss", float(moved - reached), moved,
+                   2.0, f"more than {needed:.0f}")  # fmt: skip
 
 
 def _clipping(incident: Incident) -> Iterator[Sign]:
-    """A gradient far above its usual was not clipped, and the loss stays up after it."""
+    """A gradient far above its usual was not clipped, and the loss stays up after it, or updates stay small: the
+    optimizer's average of squares has taken it in."""
     recipe, moved = incident.rows.recipe, incident.loss_moved
     clipped = incident.numbers("clipped")
     off = recipe is not None and recipe.training.gradient_clip is None
@@ -75,11 +87,28 @@ def _clipping(incident: Incident) -> Iterator[Sign]:
     if moved is not None:
         spike = incident.of_kind(*LOSS_KINDS)[0]
         rows = ((spike.last_step or moved) - moved) // incident.rows.spacing + 1
-        yield said("rows until the loss was back", float(rows), moved, 3.0 if rows > 3 else -4.0, "few")
+        score = 3.0 if rows > 3 else 0.0 if norm.factor > _TAKEN_IN else -4.0
+        yield said("rows until the loss was back", float(rows), moved, score, "few")
+    if norm.factor > _TAKEN_IN:
+        yield from _small_updates(incident, norm.step)
+
+
+def _small_updates(incident: Incident, step: int) -> Iterator[Sign]:
+    """What the update norm over the learning rate is some rows after `step`, to what it was before."""
+    update, rate = incident.numbers("update_norm"), incident.numbers("learning_rate")
+    steps = incident.rows.steps
+    kept = np.isfinite(update) & np.isfinite(rate) & (rate > 0) & (update > 0)
+    sizes, at = update[kept] / rate[kept], int(np.searchsorted(steps[kept], step))
+    before, after = sizes[max(0, at - 32) : at], sizes[at + _AVERAGED : at + 3 * _AVERAGED]
+    if before.size < 4 or after.size < 4:
+        return
+    expected, observed = float(np.median(before)), float(np.median(after))
+    score = 4.0 if observed < _SMALLER * expected else -2.0
+    yield said(f"update norm over the learning rate, {_AVERAGED} rows on", observed, step, score, expected)
 
 
 def _optimizer(incident: Incident) -> Iterator[Sign]:
-    yield from of_members(incident, "update_jump")
+    yield from of_members(incident, "update_jump", cause=UNKNOWN)
     for member in incident.of_kind("update_jump"):
         if len(member.evidence) > 1:
             yield Sign(member.evidence[1], 3.0)
@@ -95,11 +124,11 @@ def _length(incident: Incident) -> Iterator[Sign]:
 
 
 def _logits(incident: Incident) -> Iterator[Sign]:
-    yield from of_members(incident, "logit_growth")
+    yield from of_members(incident, "logit_growth", may_follow=True)
 
 
 def _router(incident: Incident) -> Iterator[Sign]:
-    yield from of_members(incident, "router_collapse")
+    yield from of_members(incident, "router_collapse", may_follow=True)
 
 
 def _scale(incident: Incident) -> Iterator[Sign]:
@@ -115,6 +144,7 @@ RECIPE = (
         name="accumulation_normalisation",
         group="recipe",
         kinds=("gradient_shift", "gradient_growth", *_OF_WEIGHTS),
+        shows=("gradient_shift",),
         signature="From one step to the next all gradients change by the same factor, often the number of "
         "micro-batches or of ranks, and keep it; the loss does not change at that step.",
         evidence=_accumulation,
@@ -127,6 +157,7 @@ RECIPE = (
         name="learning_rate_jump",
         group="recipe",
         kinds=("learning_rate_jump", "update_jump", "step_drop", *_OF_WEIGHTS),
+        shows=("learning_rate_jump",),
         signature="The recorded learning rate leaves the line that it was on, by a quarter or more. The loss "
         "follows within tens of steps.",
         evidence=_rate,
@@ -139,7 +170,7 @@ RECIPE = (
     Cause(
         name="warmup_too_short",
         group="recipe",
-        kinds=("spike", "divergence", "step_rise", "gradient_growth", "nan"),
+        kinds=("spike", "divergence", "step_rise", "gradient_growth", "nan", "update_jump"),
         signature="The loss jumps soon after the start, and the learning rate was at its highest in fewer steps "
         "than the 2/(1 - beta2) over which the optimizer's average of squares forms.",
         evidence=_warmup,
@@ -165,6 +196,7 @@ RECIPE = (
         name="optimizer_state_lost",
         group="recipe",
         kinds=("update_jump", "step_drop", *_OF_WEIGHTS),
+        shows=("update_jump",),
         signature="Updates grow at once, over the learning rate, while the gradients of the step are usual, and "
         "shrink over as many steps as the averages need to form anew. Often at the first step after a resume.",
         evidence=_optimizer,
@@ -177,6 +209,7 @@ RECIPE = (
         name="random_state_lost",
         group="recipe",
         kinds=("repeated_data", "spike", "divergence", "step_rise", "step_drop", "gradient_growth"),
+        shows=("repeated_data",),
         signature="From a step on the run has other samples than recipe and step say: those of earlier steps in "
         "their order, or an order that nothing explains.",
         evidence=_random_state,
@@ -189,6 +222,7 @@ RECIPE = (
         name="sequence_length_change",
         group="recipe",
         kinds=("sequence_length_change", "throughput_drop", "step_drop", "memory_growth", *_OF_WEIGHTS),
+        shows=("sequence_length_change",),
         signature="A sample has more or fewer tokens from one step to the next; with longer context the loss "
         "falls, and steps take longer by the tokens.",
         evidence=_length,
@@ -201,6 +235,7 @@ RECIPE = (
         name="attention_logit_growth",
         group="recipe",
         kinds=("logit_growth", *_OF_WEIGHTS),
+        shows=("logit_growth",),
         signature="The largest logit before the softmax of some block leaves the line it grew on, row by row, "
         "and the entropy of its attention falls; tens to hundreds of steps later gradients and loss move.",
         evidence=_logits,
@@ -213,6 +248,7 @@ RECIPE = (
         name="router_collapse",
         group="recipe",
         kinds=("router_collapse", *_OF_WEIGHTS),
+        shows=("router_collapse",),
         signature="A few experts of a block get more and more of the tokens and others none.",
         evidence=_router,
         remedy=None,
@@ -223,6 +259,7 @@ RECIPE = (
         name="loss_scale_collapse",
         group="recipe",
         kinds=("loss_scale_collapse", "nan", "divergence", "spike"),
+        shows=("loss_scale_collapse",),
         signature="The fp16 loss scale halves again and again, and updates are left out.",
         evidence=_scale,
         remedy="use_bf16",

@@ -13,15 +13,18 @@ _LATER = 3.0
 _REPLAYED = 4.0
 
 
-def of_members(incident: Incident, *kinds: Kind, cause: str | None = None) -> Iterator[Sign]:
+def of_members(
+    incident: Incident, *kinds: Kind, cause: str | None = None, may_follow: bool = False
+) -> Iterator[Sign]:
     """The evidence of the incident's members of these kinds, of which detectors have said that it is `cause`.
 
-    A cause comes before its effect: what begins after the loss has moved counts for little.
+    What a large loss may have as its effect (`may_follow`) counts for little where it begins after the loss was at
+    its highest.
     """
     for member in incident.of_kind(*kinds):
         if cause is None or member.cause == cause:
             score = from_confidence(member.confidence)
-            if _comes_later(incident, member):
+            if may_follow and _comes_later(incident, member):
                 score /= _LATER
             for number, evidence in enumerate(member.evidence[:2]):
                 yield Sign(evidence, score if number == 0 else 0.5)
@@ -29,8 +32,8 @@ def of_members(incident: Incident, *kinds: Kind, cause: str | None = None) -> It
 
 
 def _comes_later(incident: Incident, member: Finding) -> bool:
-    moved = incident.loss_moved
-    return moved is not None and member.first_step is not None and member.first_step > moved + incident.near
+    peak = incident.loss_peaked
+    return peak is not None and member.first_step is not None and member.first_step > peak + incident.near
 
 
 def of_text(incident: Incident, *features: str, share: float = 1.0) -> Iterator[Sign]:

@@ -12,6 +12,7 @@ from stoker.recovery.dynamics.growth import grow_gains, prefer_one_expert
 from stoker.recovery.dynamics.kinds import DYNAMICS
 from stoker.recovery.dynamics.machine import Leak, Pace, compute_slowly, sum_late
 from stoker.recovery.dynamics.updates import (
+    burst,
     divide_by_another_count,
     jump_rate,
     lose_optimizer_state,
@@ -19,6 +20,9 @@ from stoker.recovery.dynamics.updates import (
 )
 from stoker.recovery.faults import Fault
 from stoker.training.trainer import Trainer
+
+_SUMMED = 2
+"""Behind gradients come the loss and the norm: then all ranks hold the same gradients."""
 
 
 class Course:
@@ -29,6 +33,8 @@ class Course:
         self._trainer: Trainer | None = None
         self._pace = Pace()
         self._leak = Leak()
+        self._sums = 0
+        """Times that ranks have summed something since the last backward pass."""
 
     def attach(self, trainer: Trainer) -> None:
         """Make ready what lasts. Before the first step."""
@@ -55,6 +61,12 @@ class Course:
             for fault in self._of("overflow"):
                 if overflows_at(fault, step):
                     _overflow(self._trainer)
+            self._sums += 1
+            for fault in self._of("gradient_burst"):
+                if fault.step == step and self._sums == _SUMMED:
+                    burst(self._trainer, 100 * fault.option("strength"), step)
+        elif phase == "backward":
+            self._sums = 0
         if phase != "data":
             return
         self._pace.begin(any(_lasts(fault, step) for fault in self._faults))

@@ -107,6 +107,15 @@ DYNAMICS: dict[str, Kind] = {
         cause="loss_scale_collapse",
         keeps_weights=False,
     ),
+    "gradient_burst": Kind(
+        "to the gradients of the step something drawn is added, 100 times `strength` times as large as they are, "
+        "as by a batch that the model cannot bear",
+        phase="data",
+        options={"strength": 1.0},
+        everywhere=True,
+        cause="clipping_off",
+        keeps_weights=False,
+    ),
     "logit_growth": Kind(
         "the gains of queries and keys grow by 3% times `strength` at each of `steps` steps",
         phase="data",

@@ -1,0 +1,112 @@
+"""Steps many of whose documents repeat themselves: their loss is low, so that nothing else shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stoker.diagnosis.finding import Evidence, Finding, confidence_of
+from stoker.diagnosis.recent_past import Steps
+from stoker.diagnosis.remedies import remedy
+from stoker.diagnosis.text_at import Stretch, Text
+
+MEASURE = "share of the step's documents that repeat themselves"
+CAUSE = "repeated_text"
+_GRAM = 4
+"""Tokens in a row; one that came before in the same stretch is repeated."""
+_FEWEST_TOKENS = 16
+_REPEATS = 0.4
+"""Of a stretch's grams: tables and verse have fewer."""
+_MOST_STRETCHES = 10_000
+"""That are read, of steps that lie evenly in the run."""
+_FEWEST_STEPS = 16
+_LEAST_SCORE = 3.0
+_NOTABLE = 0.25
+
+
+@dataclass(frozen=True)
+class _Step:
+    step: int
+    stretches: int
+    repetitive: tuple[Stretch, ...]
+
+    @property
+    def share(self) -> float:
+        return len(self.repetitive) / self.stretches
+
+
+def find_repeated_text(text: Text, steps: Steps) -> list[Finding]:
+    """Steps with more repetitive documents than the others by chance, as stretches of neighbours.
+
+    A stretch of a document is repetitive when four tenths of its 4-grams of tokens came before in it. Under the
+    run's own share of such stretches a step has k of its n with the likelihood of a binomial distribution; the
+    score is its logarithm's distance from the share that was seen, less the logarithm of the number of steps.
+    """
+    looked = [one for one in _looked_at(text, steps) if one.stretches]
+    if len(looked) < _FEWEST_STEPS:
+        return []
+    # Half of the steps know nothing of a fault of a few: what is usual is what most have.
+    ordered = sorted(looked, key=lambda one: one.share)[: -(-len(looked) * 9 // 10)]
+    usual = (sum(len(one.repetitive) for one in ordered) + 1) / (sum(one.stretches for one in ordered) + 2)
+    scores = [_nats(len(one.repetitive), one.stretches, usual) - math.log(len(looked)) for one in looked]
+    found: list[list[tuple[_Step, float]]] = []
+    for number, (one, score) in enumerate(zip(looked, scores, strict=True)):
+        if score < _LEAST_SCORE:
+            continue
+        if found and looked[number - 1].step == found[-1][-1][0].step:
+            found[-1].append((one, score))
+        else:
+            found.append([(one, score)])
+    return [_finding(text, group, usual) for group in found]
+
+
+def _looked_at(text: Text, steps: Steps) -> Iterable[_Step]:
+    if not steps.size:
+        return
+    each = max(len(text.spans(int(steps[0]))), 1)
+    number = min(steps.size, max(_MOST_STRETCHES // each, 1))
+    for step in steps[np.linspace(0, steps.size - 1, number).astype(int)].tolist():
+        own = [one for one in text.stretches(step) if one.ids.size >= _FEWEST_TOKENS]
+        yield _Step(step, len(own), tuple(one for one in own if repetition(one.ids) > _REPEATS))
+
+
+def repetition(ids: npt.NDArray[np.int64]) -> float:
+    """Share of the 4-grams of token ids that came before among them."""
+    if ids.size < _GRAM + 1:
+        return 0.0
+    grams = np.lib.stride_tricks.sliding_window_view(ids, _GRAM)
+    keys = (grams * np.array([1, 1_000_003, 998_244_353, 2_147_483_629], np.int64)).sum(axis=1)
+    return float(1 - np.unique(keys).size / keys.size)
+
+
+def _nats(found: int, of: int, usual: float) -> float:
+    """Of the binomial likelihood of the share that was found over that of the usual one; 0 where it is no more."""
+    share = found / of
+    if share <= usual:
+        return 0.0
+    rest = (1 - share) * math.log((1 - share) / (1 - usual)) if share < 1 else 0.0
+    return of * (share * math.log(share / usual) + rest)
+
+
+def _finding(text: Text, group: Sequence[tuple[_Step, float]], usual: float) -> Finding:
+    (first, _), (last, _) = group[0], group[-1]
+    worst, score = max(group, key=lambda one: one[1])
+    stretches = [one for own, _ in group for one in own.repetitive]
+    samples = sorted({one.span.sample for one in stretches})
+    return Finding(
+        kind="repeated_data",
+        cause=CAUSE,
+        severity="warning" if worst.share > _NOTABLE else "note",
+        first_step=first.step,
+        last_step=last.step,
+        documents=tuple((sample, sample) for sample in samples),
+        names=tuple(text.names([(one.span.source, one.span.document) for one in stretches])),
+        sources=tuple(dict.fromkeys(one.span.source for one in stretches)),
+        confidence=confidence_of(score, _LEAST_SCORE),
+        evidence=(Evidence(measure=MEASURE, expected=usual, observed=worst.share, step=worst.step),),
+        remedy=remedy("leave_out_documents", step=first.step),
+    )
