@@ -46,9 +46,10 @@ export class Chart {
     this.u?.destroy();
   }
 
-  shown(seen) {
+  async shown(seen) {
     this.seen = seen;
-    if (seen && this.stale !== false) this.fetch();
+    if (!this.spec.main) await this.page.loss?.first; // The server is busy with one curve at first: the one that all look at.
+    if (this.seen && this.stale !== false) this.fetch();
   }
 
   /* Something has changed: what is looked at is fetched now, the rest when it comes into sight. */
