@@ -31,6 +31,8 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "data.sources.0.packages": ([{"package": "stdlib", "files": ["*.py"]}], ["data.sources.0.paths=[]"]),
     "data.sources.1.packages": ([{"package": "stdlib", "files": ["*.py"]}], ["data.sources.1.paths=[]"]),
     "data.sources.0.weight": (3.5, []),
+    "data.cleaning.rules": (["gopher", "c4"], []),
+    "data.cleaning.off": (["markup", "links"], []),
     "model.hidden_size": (64, []),
     "model.heads": (2, []),
     "model.kv_heads": (4, []),

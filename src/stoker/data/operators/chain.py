@@ -31,7 +31,7 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
         Remove.of(source),
         Clean(),
         ChineseScript.of(source, cleaning),
-        Filter(cleaning),
+        Filter.of(source, cleaning),
     )
     return tuple(one for one in made if one is not None)
 

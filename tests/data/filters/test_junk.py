@@ -8,7 +8,8 @@ import random
 import pytest
 
 from stoker.data.cleaning import clean
-from stoker.data.filters import REASONS, rejection
+from stoker.data.filters import rejection
+from stoker.data.filters.rule_sets import RULE_SETS
 from stoker.recipe import Cleaning, Kind
 from tests.data.written_text import MANNERS
 
@@ -42,16 +43,16 @@ JUNK: dict[str, tuple[Kind, str | None, str, set[str]]] = {
         "全场特价，限时抢购！加微信 abc123456 领取优惠券，扫码关注公众号更有红包，全国包邮，客服热线：400-123-4567",
         {"boilerplate"},
     ),
-    "repeated line": ("prose", "en", "This is the same line again and again.\n" * 40, {"repetition"}),
-    "repeated phrase on one line": ("prose", "en", "buy this great product today " * 60, {"repetition"}),
-    "repeated Chinese sentence": ("prose", "zh", "今天天气真好，我们去公园玩。" * 50, {"repetition"}),
+    "repeated line": ("prose", "en", "This is the same line again and again.\n" * 40, {"repeated_lines"}),
+    "repeated phrase on one line": ("prose", "en", "buy this great product today " * 60, {"repeated_phrases"}),
+    "repeated Chinese sentence": ("prose", "zh", "今天天气真好，我们去公园玩。" * 50, {"repeated_phrases"}),
     "repeated notice between two sentences": (
         "prose",
         "en",
         "The town lies on a river.\n" + "Please enable JavaScript to view this page.\n" * 30 + "It was late.",
-        {"repetition"},
+        {"repeated_lines"},
     ),
-    "one character": ("prose", "zh", "哈" * 300, {"repetition"}),
+    "one character": ("prose", "zh", "哈" * 300, {"repeated_characters"}),
     "misread and mangled": (
         "prose",
         "zh",
@@ -80,7 +81,31 @@ JUNK: dict[str, tuple[Kind, str | None, str, set[str]]] = {
     ),
     "numbers": ("prose", "en", "12 345 678 91 234 23423 2342 234 23 42 34 " * 6, {"numbers"}),
     "symbols": ("prose", "en", "@#$%^&*()_+{}|:<>?~!" * 10, {"symbols"}),
-    "one endless word": ("prose", "en", "".join(random.Random(0).choices("abcdefghij", k=900)), {"word_length"}),
+    "one endless word": ("prose", "en", "".join(random.Random(0).choices("abcdefghij", k=900)), {"long_words"}),
+    "one letter at a time": ("prose", "en", "T h e s e l e t t e r s a r e a l o n e " * 3 * 5, {"short_words"}),
+    "Russian in an English source": (
+        "prose",
+        "en",
+        "Город лежит на берегу реки, и летом сюда приезжает много людей из соседних деревень.",
+        {"wrong_script"},
+    ),
+    "Japanese in a Chinese source": (
+        "prose",
+        "zh",
+        "町は川のほとりにあり、夏になると近くの村からたくさんの人がやって来ます。"
+        "市場は朝早くから開いていて、果物や花、焼きたてのパンを売っています。",
+        {"wrong_script"},
+    ),
+    "French in an English source": (
+        "prose",
+        "en",
+        " ".join(
+            f"La ville numéro {i} se trouve au bord de la rivière, et chaque été les habitants des villages "
+            f"{i * 7} viennent pour le marché, où ils vendent des fruits, du pain et des fleurs."
+            for i in range(5)
+        ),
+        {"no_function_words"},
+    ),
     "keywords": (
         "prose",
         "en",
@@ -113,15 +138,21 @@ JUNK: dict[str, tuple[Kind, str | None, str, set[str]]] = {
         "d = [\n" + "0x1f, 0x8b, 0x08, 0x00, 0x12, 0x34, 0x56, 0x78,\n" * 99,
         {"binary_like"},
     ),
-    "undecodable bytes": ("code", None, "x = '" + "\ue123\ue456" * 50 + "'", {"binary_like"}),
+    "undecodable bytes": ("code", None, "x = '" + "\ue123\ue456" * 50 + "'", {"unassigned"}),
     "data table": (
         "code",
         None,
         "\n".join(f"{i}, {i * 7}, {i * 13}, {i * 17}," for i in range(300)),
         {"data_table"},
     ),
-    "repeated code": ("code", None, "    do_the_same_thing(again)\n" * 60, {"repetition"}),
-    "repeated mathematics": ("mathematics", None, "The answer is $42$.\n" * 50, {"repetition"}),
+    "repeated code": ("code", None, "    do_the_same_thing(again)\n" * 60, {"repeated_lines"}),
+    "one phrase with a number": (
+        "prose",
+        "en",
+        "\n".join(f"price of article {i}" for i in range(60)),
+        {"commonest_phrase"},
+    ),
+    "repeated mathematics": ("mathematics", None, "The answer is $42$.\n" * 50, {"repeated_lines"}),
 }
 
 
@@ -133,7 +164,7 @@ def test_junk_is_dropped_with_its_reason(name: str) -> None:
 
 def test_every_reason_of_the_filters_has_an_example_here() -> None:
     shown = set().union(*(reasons for *_, reasons in JUNK.values()))
-    assert shown | {"empty", "too_short", "too_large"} == set(REASONS)
+    assert shown == {rule.reason for rule in RULE_SETS["stoker"]}
 
 
 @pytest.mark.parametrize("manner", MANNERS)
@@ -176,6 +207,16 @@ GOOD: dict[str, tuple[Kind, str | None, str]] = {
         "See https://example.com/a for the first part, and https://example.com/b for the rest.",
     ),
     "ruler": ("prose", "en", "Title\n" + "=" * 80 + "\n\nThe text that follows is short."),
+    "dialogue of short turns": (
+        "dialogue",
+        "en",
+        "User: Hi!\nAssistant: Hello.\nUser: Is it open?\nAssistant: Yes.\nUser: Now?\nAssistant: Yes.\n" * 2,
+    ),
+    "dialogue with code": (
+        "dialogue",
+        "zh",
+        "用户：怎么写？\n助手：这样写：\n```python\nfor i in range(3):\n    print(i)\n```\n用户：谢谢！",
+    ),
     "formulas only": ("mathematics", None, "$$\\sum_{i=1}^{n} i = \\frac{n(n+1)}{2}$$"),
     "proof in symbols": ("mathematics", None, "|- ( ( ph -> ( ps -> ch ) ) -> ( ( ph -> ps ) -> ( ph -> ch ) ) )"),
     "sum of a schoolbook": ("mathematics", None, "Tom has 3 apples. He buys 4 more. <<3+4=7>> #### 7"),
@@ -212,7 +253,7 @@ def unittest_case() -> type:
 
 
 @pytest.mark.parametrize("filters", [True, False])
-@pytest.mark.parametrize("kind", ["prose", "code", "mathematics"])
+@pytest.mark.parametrize("kind", ["prose", "code", "mathematics", "dialogue"])
 def test_sizes_are_asked_of_every_kind_with_filters_and_without(kind: Kind, filters: bool) -> None:
     settings = Cleaning(filters=filters, minimum_characters=4, maximum_document_bytes=1024)
     assert rejection(" \n\u3000", kind, None, settings) == "empty"
