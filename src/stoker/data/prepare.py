@@ -22,7 +22,9 @@ import stoker
 from stoker.data.corpus import FORMAT, MANIFEST, Corpus
 from stoker.data.fingerprint import Inputs, changed_files, take_inputs
 from stoker.data.ledger import Ledger
+from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.licences import licence_of
+from stoker.data.operators import operators_of
 from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
@@ -132,7 +134,9 @@ class _Preparation:
                     self._progress,
                 )
             with self._timed("write the ledger"):
-                write_ledger(self._read, units, candidates, selection, shards, self._corpus, self._progress)
+                write_ledger(
+                    self._read, units, self._notes(), candidates, selection, shards, self._corpus, self._progress
+                )
             manifest = self._manifest(candidates, selection, shards, encoder)
             write_json(self._corpus / MANIFEST, manifest)
             write_json(self._corpus / TIMINGS, {"seconds": self._seconds})
@@ -144,6 +148,19 @@ class _Preparation:
         start = time.perf_counter()
         yield
         self._seconds[stage] = round(time.perf_counter() - start, 3)
+
+    def _notes(self) -> list[SourceNote]:
+        """What the documents of each source went through, for the ledger."""
+        data = self._recipe.data
+        return [
+            SourceNote(
+                source.name,
+                source.kind,
+                source.language,
+                tuple(OperatorNote.of(one) for one in operators_of(source, data.cleaning)),
+            )
+            for source in data.sources
+        ]
 
     def _read_and_clean(self, units: Sequence[Unit]) -> None:
         data = self._recipe.data
