@@ -16,6 +16,8 @@ import numpy.typing as npt
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from stoker.data.encoding.engine import Engine
+from stoker.data.encoding.recognition import NotForTheEngine, engine_for
 from stoker.data.text_pieces import LONGEST_PIECE, bounded_pieces, own_pre_tokenizer, pieces_for
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
@@ -93,13 +95,32 @@ class TextEncoder:
         self._before = [self.bos_id] if settings.add_bos else []
         self._after = [self.eos_id] if settings.add_eos else []
 
+    @cached_property
+    def encoded_by(self) -> str:
+        """What encodes: `engine`, or `tokenizers` with the reason why the engine does not."""
+        return "engine" if isinstance(self._engine, Engine) else f"tokenizers ({self._engine})"
+
     def encode_documents(self, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
         """Token ids of each text, uint32 of shape [tokens], with BOS and EOS as the settings say.
 
-        Long texts are encoded in pieces that end where the tokenizer splits in any case (see
-        `stoker.data.text_pieces`), so the ids are those of the whole. With a given tokenizer that has no such
-        places, a text is encoded in one piece, in memory that grows with it.
+        The compiled engine encodes where its ids were found to be those of `tokenizers`, in bounded memory beyond
+        the texts and their ids; otherwise `tokenizers` does. That is given long texts in pieces that end where the
+        tokenizer splits in any case (see `stoker.data.text_pieces`), so the ids are those of the whole; with a
+        tokenizer that has no such places, a text is encoded in one piece, in memory that grows with it.
         """
+        engine = self._engine
+        found = engine.encode(texts) if isinstance(engine, Engine) else self._encoded_by_library(texts)
+        before, after = np.asarray(self._before, np.uint32), np.asarray(self._after, np.uint32)
+        return [np.concatenate([before, ids, after]) for ids in found]
+
+    @cached_property
+    def _engine(self) -> Engine | NotForTheEngine:
+        try:
+            return engine_for(self._backend)  # takes a second, and only encoding needs it
+        except NotForTheEngine as reason:
+            return reason
+
+    def _encoded_by_library(self, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
         parts: list[list[npt.NDArray[np.uint32]]] = [[] for _ in texts]
         waiting: list[str] = []
         owners: list[int] = []
@@ -113,8 +134,7 @@ class TextEncoder:
                     self._encode(waiting, owners, parts)
                     waiting, owners, size = [], [], 0
         self._encode(waiting, owners, parts)
-        before, after = np.asarray(self._before, np.uint32), np.asarray(self._after, np.uint32)
-        return [np.concatenate([before, *part, after]) for part in parts]
+        return [np.concatenate(part) for part in parts]
 
     @cached_property
     def _pieces(self) -> Callable[[str], Iterator[str]]:
