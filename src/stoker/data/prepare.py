@@ -181,7 +181,7 @@ class _Preparation:
         path = self.work / "selection"
         with self._progress.task("remove duplicates", len(candidates), "documents") as task:
             if not path.is_file():
-                select(candidates, self._recipe.data).write(path)
+                select(candidates, self._recipe.data, self.work).write(path)
             task.advance(len(candidates))
         return Selection.read(path)
 

@@ -173,6 +173,11 @@ _CONDITIONS = (
     _Condition(
         "data.deduplication.permutations", lambda r: r.data.deduplication.near, "data.deduplication.near is false"
     ),
+    _Condition("data.deduplication.bands", lambda r: r.data.deduplication.near, "data.deduplication.near is false"),
+    _Condition("data.deduplication.rows", lambda r: r.data.deduplication.near, "data.deduplication.near is false"),
+    _Condition(
+        "data.deduplication.clusters", lambda r: r.data.deduplication.near, "data.deduplication.near is false"
+    ),
 )
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from stoker.data.deduplication import Duplicate, exact_duplicates, near_duplicates, near_training_text
+from stoker.data.deduplication import Duplicates, exact_duplicates, near_duplicates, near_others
+from stoker.data.deduplication.components import components, groups
+from stoker.data.deduplication.preference import ranks
 from stoker.data.stages.candidates import Candidates, Integers
 from stoker.durable_files import durable_file
-from stoker.recipe import Data
+from stoker.recipe import Data, Deduplication
 
 VERDICTS = (
     "train",
@@ -24,6 +26,9 @@ VERDICTS = (
 )
 """What can become of a candidate; all but the first two are reasons for dropping it."""
 TRAIN, HELD_OUT = 0, 1
+_PREFIX = {TRAIN: "", HELD_OUT: "held_out_"}
+_GROUP = 1 << 14
+"""Documents that may resemble one another which are compared at a time."""
 _SMALLEST_SPLIT_SOURCE = 10
 """A source of at least this many documents always has one held out (if any are)."""
 
@@ -56,28 +61,27 @@ class Selection:
             return cls(np.load(stream), np.load(stream), np.load(stream))
 
 
-def select(candidates: Candidates, data: Data) -> Selection:
+def select(candidates: Candidates, data: Data, folder: Path) -> Selection:
     """Hold out by content, then remove repetitions across sources, then clean what is held out.
 
     Held-out documents are chosen before anything is removed, so that no choice of what to keep can move
-    text between the splits, and one text is on one side only.
+    text between the splits, and one text is on one side only. `folder` takes temporary files. Raises `BadInput`
+    when the measure that decides what is kept does not exist.
     """
     count = len(candidates)
     verdict = np.zeros(count, np.int8)
     verdict[_held_out(candidates, data.held_out)] = HELD_OUT
     selection = Selection(verdict, np.full(count, -1, np.int64), np.full(count, np.nan))
-    training = _without_repetitions(candidates, selection, data, TRAIN)
-    held_out = _without_repetitions(candidates, selection, data, HELD_OUT)
     settings = data.deduplication
-    if len(training) and len(held_out):
-        found = near_training_text(
-            candidates.texts(held_out),
-            candidates.texts(training),
-            settings,
-            candidates.signatures(held_out, settings),
-            candidates.signatures(training, settings),
-        )
-        _mark(selection, found, "held_out_near_training_text", held_out, training)
+    quality = None if settings.quality is None else candidates.measure(settings.quality)
+    preferred = ranks(settings, candidates.contents, candidates.characters, quality)
+    if settings.exact:
+        for split in (TRAIN, HELD_OUT):
+            documents = selection.of(split)
+            found = exact_duplicates(candidates.contents[documents], preferred[documents])
+            _mark(selection, found, f"{_PREFIX[split]}exact_duplicate", documents, documents)
+    if settings.near or len(selection.of(HELD_OUT)):
+        _remove_near(candidates, selection, settings, preferred, folder)
     return selection
 
 
@@ -85,7 +89,7 @@ def _held_out(candidates: Candidates, share: float) -> Integers:
     """Candidates whose content, read as a number, falls below the share; the lowest one if none does."""
     if share <= 0 or not len(candidates):
         return np.empty(0, np.int64)
-    drawn = np.frombuffer(b"".join(content[:8] for content in candidates.contents), ">u8").astype(np.uint64)
+    drawn = np.ascontiguousarray(candidates.contents[:, :8]).view(">u8").ravel().astype(np.uint64)
     threshold = np.uint64(int(share * 2**64))
     chosen = drawn < threshold
     for source in range(len(candidates.names)):
@@ -97,27 +101,39 @@ def _held_out(candidates: Candidates, share: float) -> Integers:
     return np.flatnonzero(chosen)
 
 
-def _without_repetitions(candidates: Candidates, selection: Selection, data: Data, split: int) -> Integers:
-    """Mark exact and near duplicates within a split; returns the candidates that stay."""
-    settings = data.deduplication
-    prefix = "held_out_" if split == HELD_OUT else ""
-    if settings.exact:
-        documents = selection.of(split)
-        found = exact_duplicates(candidates.contents[document] for document in documents.tolist())
-        _mark(selection, found, f"{prefix}exact_duplicate", documents, documents)
-    if settings.near:
-        documents = selection.of(split)
-        signatures = candidates.signatures(documents, settings)
-        found = near_duplicates(candidates.texts(documents), settings, signatures)
-        _mark(selection, found, f"{prefix}near_duplicate", documents, documents)
-    return selection.of(split)
-
-
-def _mark(
-    selection: Selection, found: list[Duplicate], reason: str, documents: Integers, originals: Integers
+def _remove_near(
+    candidates: Candidates, selection: Selection, settings: Deduplication, preferred: Integers, folder: Path
 ) -> None:
-    for duplicate in found:
-        document = documents[duplicate.index]
-        selection.verdict[document] = VERDICTS.index(reason)
-        selection.duplicate_of[document] = originals[duplicate.duplicate_of]
-        selection.similarity[document] = duplicate.similarity
+    """Mark near-duplicates within each split, and what is held out and resembles what is left to train on."""
+    documents = np.flatnonzero(selection.verdict <= HELD_OUT)
+
+    def read(places: Integers) -> npt.NDArray[np.uint32]:
+        return candidates.signatures(documents[places], settings)
+
+    component = components(read, len(documents), settings, folder)
+    for places in groups(component, preferred[documents], _GROUP):
+        group = documents[places]
+        if settings.near:
+            for split in (TRAIN, HELD_OUT):
+                own = group[selection.verdict[group] == split]
+                found = near_duplicates(
+                    candidates.encoded_texts(own), settings, candidates.signatures(own, settings)
+                )
+                _mark(selection, found, f"{_PREFIX[split]}near_duplicate", own, own)
+        training, held_out = (group[selection.verdict[group] == split] for split in (TRAIN, HELD_OUT))
+        if len(training) and len(held_out):
+            found = near_others(
+                candidates.encoded_texts(held_out),
+                candidates.encoded_texts(training),
+                settings,
+                candidates.signatures(held_out, settings),
+                candidates.signatures(training, settings),
+            )
+            _mark(selection, found, "held_out_near_training_text", held_out, training)
+
+
+def _mark(selection: Selection, found: Duplicates, reason: str, documents: Integers, originals: Integers) -> None:
+    removed = documents[found.index]
+    selection.verdict[removed] = VERDICTS.index(reason)
+    selection.duplicate_of[removed] = originals[found.duplicate_of]
+    selection.similarity[removed] = found.similarity

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.data.deduplication import (
-    Duplicate,
-    bands_and_rows,
-    content_digest,
-    exact_duplicates,
-    near_duplicates,
-    near_training_text,
-    sign,
-)
+from stoker.data.deduplication import Duplicates, near_duplicates, near_others, sign
+from stoker.data.minhash import utf8
 from stoker.recipe import Deduplication
 from tests.data.test_minhash import plain_jaccard
 from tests.data.written_text import MANNERS, chinese, edited, english
 
 SETTINGS = Deduplication()
+CONNECTED = Deduplication(threshold=0.7, clusters="connected")
+
+
+def pairs(removed: Duplicates) -> list[tuple[int, int]]:
+    """(document, the one that it repeats)."""
+    return [(index, original) for index, original, _ in removed.rows()]
 
 
 def planted(manner: str, originals: int, lowest: float) -> tuple[list[str], list[int]]:
@@ -30,10 +30,10 @@ def planted(manner: str, originals: int, lowest: float) -> tuple[list[str], list
     texts = [MANNERS[manner](seed) for seed in range(originals)]
     copies, of = [], []
     for index, text in enumerate(texts):
-        edits = 1
-        copy = text
-        while plain_jaccard(text, changed := edited(text, manner, edits, index)) >= lowest:
-            copy, edits = changed, edits + 1
+        most = bisect_right(
+            range(200), -lowest, key=lambda edits: -plain_jaccard(text, edited(text, manner, edits, index))
+        )
+        copy = edited(text, manner, most - 1, index)
         if copy != text:
             copies.append(copy)
             of.append(index)
@@ -50,35 +50,32 @@ def test_planted_copies_are_found_and_nothing_else(manner: str) -> None:
 
     removed = near_duplicates(texts, SETTINGS)
 
-    found = {duplicate.index: duplicate for duplicate in removed}
+    found = set(removed.index.tolist())
     recalled = sum(originals + i in found for i in range(len(of)))
     assert recalled / len(of) >= 0.98
-    for duplicate in removed:
-        measured = plain_jaccard(texts[duplicate.index], texts[duplicate.duplicate_of])
+    for index, original, similarity in removed.rows():
+        measured = plain_jaccard(texts[index], texts[original])
         assert measured >= SETTINGS.threshold
-        assert duplicate.similarity == pytest.approx(measured)
-        assert duplicate.duplicate_of not in found
+        assert similarity == pytest.approx(measured)
+        assert original not in found
 
 
 def test_copies_just_below_the_threshold_stay() -> None:
     text = chinese(0, 800)
     edits = next(n for n in range(1, 200) if plain_jaccard(text, edited(text, "chinese", n, 1)) < 0.8)
-    assert near_duplicates([text, edited(text, "chinese", edits, 1)], SETTINGS) == []
+    assert near_duplicates([text, edited(text, "chinese", edits, 1)], SETTINGS).rows() == []
 
 
-def test_copies_that_differ_in_case_width_or_spacing_are_found() -> None:
+def test_copies_that_differ_in_script_case_width_or_spacing_are_found() -> None:
     texts = [
         english(1),
         "Python 3 是一种解释型语言，语法简单，标准库丰富，适合初学者学习。",
         english(1).upper(),
         "Ｐｙｔｈｏｎ　３　是一种解释型语言,语法简单,标准库丰富,适合初学者学习。",
         " ".join(english(1).split()),
+        "Python 3 是一種解釋型語言,語法簡單,標準庫豐富,適合初學者學習。",
     ]
-    assert near_duplicates(texts, SETTINGS) == [
-        Duplicate(2, 0, 1.0),
-        Duplicate(3, 1, 1.0),
-        Duplicate(4, 0, 1.0),
-    ]
+    assert near_duplicates(texts, SETTINGS).rows() == [(2, 0, 1.0), (3, 1, 1.0), (4, 0, 1.0), (5, 1, 1.0)]
 
 
 def test_a_removed_document_removes_no_other() -> None:
@@ -90,7 +87,46 @@ def test_a_removed_document_removes_no_other() -> None:
     assert plain_jaccard(first, second) >= 0.7
     assert plain_jaccard(second, third) >= 0.7
     assert plain_jaccard(first, third) < 0.7
-    assert [(d.index, d.duplicate_of) for d in near_duplicates([first, second, third], settings)] == [(1, 0)]
+    assert pairs(near_duplicates([first, second, third], settings)) == [(1, 0)]
+
+
+def test_a_chain_of_resemblances_keeps_its_first_when_connected() -> None:
+    first = english(3, 200)
+    second = edited(first, "english", 6, 1)
+    third = edited(second, "english", 6, 2)
+    for order in ([first, second, third], [first, third, second], [third, first, second]):
+        texts = [*order, english(4)]
+        removed = near_duplicates(texts, CONNECTED)
+        assert pairs(removed) == [(1, 0), (2, 0)]
+        for index, original, similarity in removed.rows():
+            assert similarity == pytest.approx(plain_jaccard(texts[index], texts[original]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 12))
+def test_connected_clusters_are_the_components_of_all_similar_pairs(seed: int, count: int) -> None:
+    draw = random.Random(seed)
+    texts = [english(draw.randrange(3), 60)]
+    while len(texts) < count:
+        texts.append(edited(draw.choice(texts), "english", draw.randrange(5), draw.randrange(10**6)))
+    similar = {
+        (i, j) for i in range(count) for j in range(i) if plain_jaccard(texts[i], texts[j]) >= CONNECTED.threshold
+    }
+    heads = list(range(count))
+    for _ in range(count):
+        for i, j in similar:
+            heads[i] = heads[j] = min(heads[i], heads[j])
+    wanted = [(index, head) for index, head in enumerate(heads) if index != head]
+    # 512 entries: no pair of these sizes is missed
+    settings = Deduplication(threshold=0.7, clusters="connected", permutations=512, bands=128, rows=4)
+    assert pairs(near_duplicates(texts, settings)) == wanted
+
+
+def test_texts_may_be_given_as_bytes() -> None:
+    texts, _ = planted("chinese", 20, 0.85)
+    assert (
+        near_duplicates([utf8(text) for text in texts], SETTINGS).rows() == near_duplicates(texts, SETTINGS).rows()
+    )
 
 
 @settings(max_examples=30)
@@ -99,7 +135,7 @@ def test_the_earliest_of_equal_texts_survives(choices: list[int], seed: int) -> 
     texts = [english(choice, 40) for choice in choices]
     removed = near_duplicates(texts, SETTINGS)
     first = {choice: choices.index(choice) for choice in choices}
-    assert [(d.index, d.duplicate_of) for d in removed] == [
+    assert pairs(removed) == [
         (index, first[choice]) for index, choice in enumerate(choices) if first[choice] != index
     ]
 
@@ -108,18 +144,18 @@ def test_many_copies_of_one_text_all_name_the_first() -> None:
     texts = [english(0, 60)] * 3000
     removed = near_duplicates(texts, SETTINGS)
     assert len(removed) == 2999
-    assert {d.duplicate_of for d in removed} == {0}
+    assert set(removed.duplicate_of.tolist()) == {0}
 
 
 def test_short_texts_are_compared_whole_and_texts_without_words_never() -> None:
     texts = ["Yes.", "yes", "No.", "好", "好！", "...", "。。。", ""]
-    assert [(d.index, d.duplicate_of) for d in near_duplicates(texts, SETTINGS)] == [(1, 0), (4, 3)]
+    assert pairs(near_duplicates(texts, SETTINGS)) == [(1, 0), (4, 3)]
 
 
 def test_signatures_made_elsewhere_in_parts_give_the_same_result() -> None:
     texts, _ = planted("english", 40, 0.85)
     parts = np.concatenate([sign(texts[start : start + 7], SETTINGS) for start in range(0, len(texts), 7)])
-    assert near_duplicates(texts, SETTINGS, parts) == near_duplicates(texts, SETTINGS)
+    assert near_duplicates(texts, SETTINGS, parts).rows() == near_duplicates(texts, SETTINGS).rows()
 
 
 def test_texts_are_fetched_only_where_something_must_be_verified() -> None:
@@ -138,26 +174,12 @@ def test_texts_are_fetched_only_where_something_must_be_verified() -> None:
 def test_held_out_text_that_repeats_training_text_is_named() -> None:
     training = [english(seed) for seed in range(20)] + [chinese(seed) for seed in range(20)]
     held_out = [english(100), edited(english(4), "english", 3, 0), chinese(100), chinese(9), english(100)]
-    removed = near_training_text(held_out, training, SETTINGS)
-    assert [(d.index, d.duplicate_of) for d in removed] == [(1, 4), (3, 29)]
-    assert removed[0].similarity == pytest.approx(plain_jaccard(held_out[1], training[4]))
-    assert removed[1].similarity == 1.0
-    assert near_training_text([], training, SETTINGS) == []
-    assert near_training_text(held_out, [], SETTINGS) == []
-
-
-def test_exact_duplicates_name_the_first() -> None:
-    texts = ["a", "b", "a", "A", "b", "a"]
-    removed = exact_duplicates(map(content_digest, texts))
-    assert [(d.index, d.duplicate_of) for d in removed] == [(2, 0), (4, 1), (5, 0)]
-
-
-@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.8, 0.9, 1.0])
-@pytest.mark.parametrize("permutations", [16, 64, 128, 500])
-def test_bands_find_pairs_at_the_threshold(threshold: float, permutations: int) -> None:
-    bands, rows = bands_and_rows(Deduplication(threshold=threshold, permutations=permutations))
-    assert bands * rows <= permutations
-    assert 1 - (1 - threshold**rows) ** bands >= 0.98
+    removed = near_others(held_out, training, SETTINGS)
+    assert pairs(removed) == [(1, 4), (3, 29)]
+    assert removed.similarity[0] == pytest.approx(plain_jaccard(held_out[1], training[4]))
+    assert removed.similarity[1] == 1.0
+    assert near_others([], training, SETTINGS).rows() == []
+    assert near_others(held_out, [], SETTINGS).rows() == []
 
 
 def test_settings_that_could_not_find_what_they_seek_are_refused() -> None:
@@ -166,13 +188,14 @@ def test_settings_that_could_not_find_what_they_seek_are_refused() -> None:
 
 
 def test_no_texts_at_all() -> None:
-    assert near_duplicates([], SETTINGS) == []
+    assert near_duplicates([], SETTINGS).rows() == []
     assert sign([], SETTINGS).shape == (0, 128)
 
 
 def test_the_order_of_unrelated_texts_does_not_matter() -> None:
     texts, _ = planted("code", 30, 0.9)
-    removed = {texts[d.index] for d in near_duplicates(texts, SETTINGS)}
+    removed = {texts[index] for index in near_duplicates(texts, SETTINGS).index}
     shuffled = texts[:30]
     random.Random(1).shuffle(shuffled)
-    assert {(shuffled + texts[30:])[d.index] for d in near_duplicates(shuffled + texts[30:], SETTINGS)} == removed
+    shuffled += texts[30:]
+    assert {shuffled[index] for index in near_duplicates(shuffled, SETTINGS).index} == removed
