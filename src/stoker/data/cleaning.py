@@ -5,14 +5,14 @@ What is done depends on the kind of the source.
 every kind     lone surrogates become U+FFFD; BOM, NUL and control characters (but tab, newline, form feed),
                non-characters and terminal escapes go; line ends become `\\n`. Code and mathematics are not
                touched beyond this: blanks, tabs, symbols and full-width forms stay as they are.
-prose besides  (and dialogue) UTF-8 that was read as Latin-1, Windows-1252 or GBK is read again, when that is certain;
+prose besides  UTF-8 that was read as Latin-1, Windows-1252 or GBK is read again, when that is certain;
                NFC (never NFKC: full-width Chinese punctuation, superscripts and fractions stay); Latin
                ligatures of typesetting (U+FB00..FB06) are spelt out; zero-width characters, soft hyphens and
                direction marks go, joiners stay between letters of scripts that need them; no-break spaces
                become spaces, Unicode line and paragraph separators newlines; blanks at line ends go, as do
                blank lines beyond one and blank lines at both ends.
 
-Cleaning a cleaned text changes nothing.
+Dialogue is cleaned as prose is. Cleaning a cleaned text changes nothing.
 """
 
 from __future__ import annotations

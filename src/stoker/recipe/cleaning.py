@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from stoker.recipe.filter_names import EDITS, RULES, RuleSet
+from stoker.recipe.personal_data import PersonalData
 from stoker.recipe.section import Section
 
 
@@ -23,6 +24,7 @@ class Cleaning(Section):
     """Thresholds in place of those of the rules, by reason, such as `markup: 0.5`; in the unit of the measure."""
     off: tuple[str, ...] = ()
     """Reasons whose rules are not asked, such as `no_function_words`."""
+    personal_data: PersonalData = PersonalData()
     minimum_characters: int = Field(default=1, ge=1)
     """Shorter documents are dropped as `too_short`."""
     maximum_document_bytes: int = Field(default=16 * 2**20, ge=1024)

@@ -9,6 +9,7 @@ from stoker.data.document import Document
 from stoker.data.operators.cleaning import Clean
 from stoker.data.operators.filtering import Filter
 from stoker.data.operators.operator import Operator
+from stoker.data.operators.personal_data import MaskPersonalData
 from stoker.data.operators.removal import Remove
 from stoker.data.operators.script import ChineseScript
 from stoker.recipe import Cleaning, Source
@@ -32,6 +33,7 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
         Clean(),
         ChineseScript.of(source, cleaning),
         Filter.of(source, cleaning),
+        MaskPersonalData.of(source, cleaning),
     )
     return tuple(one for one in made if one is not None)
 
