@@ -25,6 +25,8 @@ class Cleaning(Section):
     off: tuple[str, ...] = ()
     """Reasons whose rules are not asked, such as `no_function_words`."""
     personal_data: PersonalData = PersonalData()
+    unsafe: Literal["off", "note", "drop"] = "note"
+    """Measure how thick terms of pornography, gambling and crime for sale stand; `drop` drops what has many."""
     minimum_characters: int = Field(default=1, ge=1)
     """Shorter documents are dropped as `too_short`."""
     maximum_document_bytes: int = Field(default=16 * 2**20, ge=1024)

@@ -64,6 +64,7 @@ RULES: tuple[str, ...] = (
     "fineweb2_line_ends",
     "fineweb2_lines",
     "fineweb2_stop_words",
+    "unsafe",
 )
 """Reasons of rules that have a threshold."""
 EDITS: tuple[str, ...] = (

@@ -13,6 +13,7 @@ from stoker.data.filters import MEASURES, RULE_SETS, Filters
 from stoker.data.filters.line_edits import CITATIONS, LINE_EDITS
 from stoker.data.filters.rule import OWN, Rule, adjusted, judge
 from stoker.data.operators.filtering import Filter
+from stoker.data.unsafe import UNSAFE
 from stoker.recipe import Cleaning, Kind, Source
 from stoker.recipe.filter_names import EDITS, RULES
 
@@ -30,7 +31,7 @@ def filter_of(kind: Kind = "prose", language: str | None = None, **cleaning: obj
 
 
 def test_the_recipe_knows_every_reason_and_no_other() -> None:
-    assert list(RULES) == list(dict.fromkeys(rule.reason for rule in EVERY_RULE))
+    assert list(RULES) == list(dict.fromkeys(rule.reason for rule in (*EVERY_RULE, UNSAFE)))
     assert set(EDITS) == {*LINE_EDITS, CITATIONS}
     assert not set(RULES) & set(EDITS)
 

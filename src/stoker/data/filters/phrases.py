@@ -24,13 +24,13 @@ _GAP = 1
 
 
 class PhraseBook:
-    """The phrases of a file of this package's data, to be counted in texts.
+    """The phrases of files of a package, to be counted in texts.
 
     A file has one phrase in each line, in lower case; lines that begin with `#` are comments.
     """
 
-    def __init__(self, package: str, file: str) -> None:
-        self._package, self._file = package, file
+    def __init__(self, package: str, *files: str) -> None:
+        self._package, self._files = package, files
 
     def count(self, code_points: npt.NDArray[np.uint32]) -> tuple[int, int]:
         """(how many phrases stand in a text, how many different ones); the text as code points [characters]."""
@@ -44,10 +44,22 @@ class PhraseBook:
 
     @cached_property
     def phrases(self) -> tuple[str, ...]:
-        """In the order of the file; English ones have a blank at both ends."""
-        listed = resources.files(self._package).joinpath(self._file).read_text(encoding="utf-8").splitlines()
-        found = [line for line in listed if line and not line.startswith("#")]
-        return tuple(dict.fromkeys(f" {phrase} " if phrase.isascii() else phrase for phrase in found))
+        """In the order of the files; English ones have a blank at both ends."""
+        return tuple(self._file_of)
+
+    @cached_property
+    def file_numbers(self) -> npt.NDArray[np.int64]:
+        """In which of the files each of `phrases` stands, the first where in several [phrases]."""
+        return np.fromiter(self._file_of.values(), np.int64)
+
+    @cached_property
+    def _file_of(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for number, file in enumerate(self._files):
+            for line in resources.files(self._package).joinpath(file).read_text(encoding="utf-8").splitlines():
+                if line and not line.startswith("#"):
+                    found.setdefault(f" {line} " if line.isascii() else line, number)
+        return found
 
     @cached_property
     def _automaton(self) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -121,6 +133,4 @@ def _counts(code_points: Any, symbols: Any, moves: Any, phrase_at: Any, phrases:
         found = phrase_at[state]
         if found >= 0:
             counts[found] += 1
-            if in_gap:
-                state = moves[0, _GAP]  # the gap that ends a phrase may begin the next
     return counts

@@ -12,6 +12,7 @@ from stoker.data.operators.operator import Operator
 from stoker.data.operators.personal_data import MaskPersonalData
 from stoker.data.operators.removal import Remove
 from stoker.data.operators.script import ChineseScript
+from stoker.data.operators.unsafe import NoteUnsafe
 from stoker.recipe import Cleaning, Source
 
 
@@ -34,6 +35,7 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
         ChineseScript.of(source, cleaning),
         Filter.of(source, cleaning),
         MaskPersonalData.of(source, cleaning),
+        NoteUnsafe.of(cleaning),
     )
     return tuple(one for one in made if one is not None)
 

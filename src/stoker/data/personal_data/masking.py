@@ -25,7 +25,7 @@ _OF_NUMBERS: frozenset[PersonalKind] = frozenset(("phone", "chinese_id", "us_ssn
 
 
 def mask(text: str, kinds: frozenset[PersonalKind]) -> tuple[str, dict[PersonalKind, int]]:
-    """(`text` with what is found of `kinds` masked, how many of each there were). Done again, it changes nothing."""
+    """(`text` with what is found of `kinds` masked, how many of each there were). Idempotent."""
     counts = dict.fromkeys(sorted(kinds), 0)
     found = sorted(_found(text, kinds), key=lambda one: (one[0], -one[1]))
     if not found:

@@ -16,10 +16,9 @@ _NO_PERSON = frozenset(("git", "svn", "hg", "noreply", "no-reply", "donotreply")
 _RESERVED = re.compile(r"(?i)(?:^|\.)(?:example\.(?:com|org|net)|example|test|invalid|localhost|local)$")
 _LOGIN = re.compile(r"://[^\s/@]*$")
 """What stands before the sign in `https://name:password@host`."""
-_FILE_ENDINGS = frozenset(
-    ("png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico", "css", "js", "ts", "py", "rb", "md", "txt", "html")
-    + ("xml", "json", "yaml", "yml", "toml", "service", "socket", "target", "timer")
-)
+_PICTURES = ("png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico")
+_TEXTS = ("css", "js", "ts", "py", "rb", "md", "txt", "html", "xml", "json", "yaml", "yml", "toml")
+_FILE_ENDINGS = frozenset((*_PICTURES, *_TEXTS, "service", "socket", "target", "timer"))
 """What stands behind a dot in `icon@2x.png` or `getty@tty1.service` and is no top-level domain."""
 
 _KEY = re.compile(
