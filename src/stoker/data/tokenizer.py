@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models
 
+from stoker.data.encoding.counting import count_words
 from stoker.data.encoding.engine import Engine
+from stoker.data.encoding.learning import learn_merges
 from stoker.data.encoding.recognition import NotForTheEngine, engine_for
-from stoker.data.text_pieces import LONGEST_PIECE, bounded_pieces, own_pre_tokenizer, pieces_for
+from stoker.data.encoding.split_pattern import alternatives_of
+from stoker.data.encoding.splitting import split_table
+from stoker.data.text_pieces import LONGEST_PIECE, PATTERN, bounded_pieces, own_pre_tokenizer, pieces_for
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
 from stoker.plural import counted
@@ -26,6 +30,8 @@ from stoker.recipe import Tokenizer
 from stoker.recipe.tokenizer import SMALLEST_VOCABULARY
 
 _BATCH = 1 << 22
+_LEAST_FREQUENT = 2
+"""What occurs once is no pattern."""
 
 
 def train_tokenizer(samples: Mapping[str, Iterable[str]], settings: Tokenizer, path: Path) -> dict[str, int]:
@@ -33,25 +39,27 @@ def train_tokenizer(samples: Mapping[str, Iterable[str]], settings: Tokenizer, p
 
     `samples` holds texts by source, in the order in which they should be used. Sources are balanced: the next
     text always comes from the source that has given fewest bytes, until `training_megabytes` are reached or
-    all is used. Returns the UTF-8 bytes used by source. The file depends on the texts and the settings alone,
-    not on the number of threads.
+    all is used. Returns the UTF-8 bytes used by source. The file depends on the texts and the settings alone; it
+    is the one that `tokenizers.trainers.BpeTrainer` makes of the same text (see `stoker.data.encoding.learning`)
+    unless the text holds more distinct words than are counted (`stoker.data.encoding.counting`).
 
     Raises `BadInput` when the text supports fewer entries than `vocabulary_size`.
     """
     specials = list(dict.fromkeys((settings.bos_token, settings.eos_token)))
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = own_pre_tokenizer()
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=settings.vocabulary_size,
-        min_frequency=2,
-        special_tokens=specials,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
     used = dict.fromkeys(samples, 0)
     balanced = _balanced(samples, int(settings.training_megabytes * 1e6), used)
-    backend.train_from_iterator((piece for text in balanced for piece in bounded_pieces(text)), trainer)
+    pieces = (piece for text in balanced for piece in bounded_pieces(text))
+    words = count_words(pieces, split_table(alternatives_of(PATTERN)))
+    learnt = learn_merges(words, specials, settings.vocabulary_size, least=_LEAST_FREQUENT)
+    backend = Backend(
+        models.BPE(
+            vocab={token: number for number, token in enumerate(learnt.tokens)},
+            merges=[(learnt.tokens[left], learnt.tokens[right]) for left, right, _ in learnt.merges.tolist()],
+        )
+    )
+    backend.pre_tokenizer = own_pre_tokenizer()
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(specials)
     supported = backend.get_vocab_size()
     if supported < settings.vocabulary_size:
         remedy = f"set vocabulary_size to at most {supported}, or give more text"

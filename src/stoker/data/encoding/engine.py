@@ -17,6 +17,7 @@ from stoker.data.encoding.words import (
     codes_of,
     forget,
     has_room,
+    number_of,
     slot_of,
     tag_of,
     word_table,
@@ -112,11 +113,9 @@ def _remembering(whole_words: Mapping[str, int]) -> Remembered:
         ids=np.empty(letters, np.uint32),
         kept=np.zeros(2, np.int64),
     )
-    for text, token in whole_words.items():
-        codes = codes_of(text)
-        tag = tag_of(codes, 0, len(codes))
-        slot = slot_of(*words[:4], tag, codes, 0, len(codes))
-        _remember(codes, 0, len(codes), tag, slot, remembered, np.asarray([token], np.uint32))
+    for number, (text, token) in enumerate(whole_words.items()):
+        number_of(*words, codes_of(text))
+        remembered.ids[number], remembered.starts[number + 1] = token, number + 1
     remembered.kept[:] = words.used
     return remembered
 

@@ -99,7 +99,7 @@ def append_ids(
         symbols, found = room[0], room[1]
     else:
         symbols, found = np.empty(4 * (stop - start), np.int64), np.empty(4 * (stop - start), np.int64)
-    count = _bytes_of(codes, start, stop, symbols)
+    count = bytes_of(codes, start, stop, symbols)
     for number in range(count - 1):
         found[number] = byte_merges[symbols[number] << 8 | symbols[number + 1]]
     for number in range(count):
@@ -114,7 +114,7 @@ def append_ids(
 
 
 @compiled
-def _bytes_of(codes: Any, start: int, stop: int, symbols: Any) -> Any:
+def bytes_of(codes: Any, start: int, stop: int, symbols: Any) -> Any:
     """Write the UTF-8 bytes of some code points to `symbols`; returns their number."""
     count = 0
     for place in range(start, stop):

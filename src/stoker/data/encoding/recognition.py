@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from stoker.data.encoding.byte_letters import byte_of_letter
 from stoker.data.encoding.engine import Engine
 from stoker.data.encoding.merging import merge_table
 from stoker.data.encoding.split_pattern import UnreadablePattern, alternatives_of
@@ -51,13 +52,6 @@ def engine_for(backend: Any) -> Engine:
     engine = Engine(split, merge_table(merges, byte_ids), whole)
     _compare(engine, backend)
     return engine
-
-
-def byte_of_letter() -> dict[str, int]:
-    """The byte that each letter of a byte-level vocabulary stands for: bytes that print are their own letters."""
-    own = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    others = (byte for byte in range(256) if byte not in own)
-    return {chr(byte): byte for byte in sorted(own)} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
 def _pattern_of(pre_tokenizer: Any) -> str:
@@ -109,7 +103,8 @@ _CONTEXTS = ("{0}", "a{0}", "{0}a", " {0} ", "{0}{0}'s {0}", "1{0}\n{0}", "\r\n 
 _TRIED = (
     "the", "Word", "中文", "日本語ー", "ไทย", "é", "e\u0301", "\u0301", "ß", "ſ", "İ", "Ⅳ", "²", "٣", "7", "2024",
     "don't", "'LL", "we've", "'ſ", "x'red", "-", "=" * 70, "...", "$", "🙂", "👩\u200d🚀", "\u200b",
-    "\u00a0", "\u3000", "\u2028", "\x85", "\x1c", "\x00", "\ufffd", "\ue000", "\U000e0041", "\U0003ffff", "\U0010ffff",
-    "\n\n", " \n ", "\t", "   ", " " * 70, "\r", "a" * 70, "中" * 70, "ab" * 300, "_x1", "</s>", "۞", "ا\u064e",
+    "\u00a0", "\u3000", "\u2028", "\x85", "\x1c", "\x00", "\ufffd", "\ue000", "\U000e0041", "\U0003ffff",
+    "\U0010ffff", "\n\n", " \n ", "\t", "   ", " " * 70, "\r", "a" * 70, "中" * 70, "ab" * 300,
+    "_x1", "</s>", "۞", "ا\u064e",
 )  # fmt: skip
 _PROBES = tuple(context.format(text) for context, text in itertools.product(_CONTEXTS, _TRIED))

@@ -110,6 +110,16 @@ def add_word(
 
 
 @compiled
+def number_of(tags: Any, slots: Any, starts: Any, letters: Any, used: Any, codes: Any) -> Any:
+    """The number of the word `codes`, which is added where it is new; there must be room."""
+    tag = tag_of(codes, 0, len(codes))
+    slot = slot_of(tags, slots, starts, letters, tag, codes, 0, len(codes))
+    if tags[slot] != np.uint64(0):
+        return np.int64(slots[slot])
+    return np.int64(add_word(tags, slots, starts, letters, used, slot, tag, codes, 0, len(codes)))
+
+
+@compiled
 def forget(tags: Any, slots: Any, starts: Any, letters: Any, used: Any, kept: Any) -> None:
     """Keep the first words alone: as many words and letters as `kept` says."""
     tags[:] = 0
