@@ -60,7 +60,7 @@ def _decoded(text: Any, i: int) -> Any:
 
 
 @compiled
-def _tokenize(text: Any, entries: Any, starts: Any, expansions: Any, tokens: Any) -> int:
+def tokenize(text: Any, entries: Any, starts: Any, expansions: Any, tokens: Any) -> int:
     """Write the token hashes of UTF-8 `text` into `tokens`; how many, or -1 where `tokens` is too short."""
     count = 0
     word = np.uint64(0)
@@ -159,11 +159,11 @@ def _signatures(
     bins = np.empty(signatures.shape[1], np.uint64)
     for document in range(offsets.size - 1):
         own = text[offsets[document] : offsets[document + 1]]
-        count = _tokenize(own, entries, starts, expansions, tokens)
+        count = tokenize(own, entries, starts, expansions, tokens)
         while count < 0:
             tokens = np.empty(tokens.size + own.size, np.uint64)
             shingles = np.empty(tokens.size, np.uint64)
-            count = _tokenize(own, entries, starts, expansions, tokens)
+            count = tokenize(own, entries, starts, expansions, tokens)
         count = _shingled(tokens, count, size, shingles)
         _sketch(shingles, count, bins, signatures[document])
 
@@ -174,7 +174,7 @@ def _token_hashes(text: Any, entries: Any, starts: Any, expansions: Any) -> Any:
     room = text.size // 3 + 16
     while count < 0:
         tokens = np.empty(room, np.uint64)
-        count = _tokenize(text, entries, starts, expansions, tokens)
+        count = tokenize(text, entries, starts, expansions, tokens)
         room *= 2
     return tokens[:count]
 

@@ -20,9 +20,13 @@ def exact_duplicates(digests: Digests, ranks: Integers) -> Duplicates:
         return Duplicates.of(())
     words = np.ascontiguousarray(digests).view(">u8")
     order = np.lexsort((ranks, *words.T))
-    first = np.ones(len(order), bool)
-    first[1:] = (words[order[1:]] != words[order[:-1]]).any(axis=1)
-    head = order[np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))]
-    removed, kept = order[~first], head[~first]
+    first = np.zeros(len(order), bool)
+    first[0] = True
+    for word in words.T:  # one at a time: the digests are most of what is in memory
+        ordered = word[order]
+        first[1:] |= ordered[1:] != ordered[:-1]
+    heads = order[first]
+    removed = order[~first]
+    kept = heads[np.cumsum(first)[~first] - 1]
     place = np.argsort(removed)
     return Duplicates(removed[place], kept[place], np.ones(len(removed)))

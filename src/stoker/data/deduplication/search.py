@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,7 +62,7 @@ class _Stored:
     def __init__(self, texts: Iterable[str], settings: Deduplication, folder: Path) -> None:
         self._permutations = settings.permutations
         self._settings = settings
-        sizes, characters, digests = list[int](), list[int](), bytearray()
+        sizes, characters, digests = array("q"), array("q"), bytearray()
         batch: list[bytes] = []
         self._files = folder / "texts", folder / "signatures"
         with open(self._files[0], "wb") as written, open(self._files[1], "wb") as signed:
@@ -77,8 +78,8 @@ class _Stored:
                     self._flush(batch, written, signed)
                     batch, waiting = [], 0
             self._flush(batch, written, signed)
-        self._offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(sizes, np.int64))])
-        self.characters: Integers = np.asarray(characters, np.int64)
+        self._offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.frombuffer(sizes, np.int64))])
+        self.characters: Integers = np.frombuffer(characters, np.int64)
         self.digests = np.frombuffer(digests, np.uint8).reshape(-1, 32)
         self._text: Utf8 = _mapped(self._files[0], np.uint8)
         self._signed: Signatures = _mapped(self._files[1], np.uint32).reshape(-1, self._permutations)
