@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 from stoker.data.filters.rule import Rule
-from stoker.data.ledger.schema import FORMAT, GROUP_ROWS, PART_ROWS
+from stoker.data.ledger.schema import FORMAT
 from stoker.data.operators.operator import Operator
 from stoker.recipe import Kind
 
@@ -57,8 +57,8 @@ class Description:
     rows: int
     sources: tuple[SourceNote, ...]
     stretches: tuple[Stretch, ...]
-    part_rows: int = PART_ROWS
-    group_rows: int = GROUP_ROWS
+    part_rows: int
+    group_rows: int
     format: int = FORMAT
 
     @property

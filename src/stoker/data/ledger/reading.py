@@ -94,7 +94,7 @@ class Ledger:
 
     def chosen(self, condition: pl.Expr) -> pl.Series:
         """Numbers of the rows that meet a condition, in order."""
-        return self._collected(self.rows().with_row_index("row").filter(condition).select("row"))["row"]
+        return self.collected(self.rows().with_row_index("row").filter(condition).select("row"))["row"]
 
     def document(self, source: str, split: str, index: int) -> dict[str, Any] | None:
         """The row of one document of a split (`train` or `held_out`), None when there is none."""
@@ -132,9 +132,9 @@ class Ledger:
         """A hash of each row's identifier: uint64 [rows]."""
         return self._identifiers.by_row()
 
-    def columns(self, names: Sequence[str]) -> pl.DataFrame:
+    def columns(self, names: Sequence[str | pl.Expr]) -> pl.DataFrame:
         """Some columns of all rows."""
-        return self._collected(self.rows().select(names))
+        return self.collected(self.rows().select(names))
 
     @property
     def _parts(self) -> int:
@@ -176,7 +176,8 @@ class Ledger:
         assert isinstance(frame, pl.DataFrame)
         return frame
 
-    def _collected(self, frame: pl.LazyFrame) -> pl.DataFrame:
+    def collected(self, frame: pl.LazyFrame) -> pl.DataFrame:
+        """What a query over `rows` gives; a part that cannot be read is a `StokerError` that names the remedy."""
         try:
             return frame.collect()
         except (pl.exceptions.PolarsError, OSError) as error:

@@ -37,9 +37,12 @@ _SUMMARIES_HELD = 64
 class LedgerWriter:
     """Writes the rows of a corpus into `folder`; nothing is a ledger before `close` has returned."""
 
-    def __init__(self, folder: Path, sources: Sequence[SourceNote]) -> None:
-        """`sources` in the order in which their rows will come."""
+    def __init__(
+        self, folder: Path, sources: Sequence[SourceNote], part_rows: int = PART_ROWS, group_rows: int = GROUP_ROWS
+    ) -> None:
+        """`sources` in the order in which their rows will come; `part_rows` is a multiple of `group_rows`."""
         self._folder, self._sources = folder, tuple(sources)
+        self._part_rows, self._group_rows = part_rows, group_rows
         self.schema = ledger_schema(measures_of(sources))
         """Of the tables that `add` takes; measures that a table lacks are null."""
         self._waiting: list[pa.Table] = []
@@ -61,7 +64,7 @@ class LedgerWriter:
         self._rows += table.num_rows
         if self._rows > MOST_ROWS:
             raise StokerError(f"a ledger holds at most {MOST_ROWS:,} rows; prepare the sources as several corpora")
-        while self._waiting_rows >= PART_ROWS:
+        while self._waiting_rows >= self._part_rows:
             self._write_part()
 
     def close(self) -> Description:
@@ -73,7 +76,9 @@ class LedgerWriter:
         self._hashes = []
         self._write_table(_joined(self._runs), FILES)
         self._write_table(summed(self._summaries), SUMMARY)
-        description = Description(self._rows, self._sources, self._write_places())
+        description = Description(
+            self._rows, self._sources, self._write_places(), self._part_rows, self._group_rows
+        )
         write_json(self._folder / DESCRIPTION, description.as_json())
         return description
 
@@ -93,7 +98,7 @@ class LedgerWriter:
 
     def _write_part(self) -> None:
         whole = pa.concat_tables(self._waiting) if self._waiting else self.schema.empty_table()
-        part, rest = whole.slice(0, PART_ROWS), whole.slice(PART_ROWS)
+        part, rest = whole.slice(0, self._part_rows), whole.slice(self._part_rows)
         self._write_table(part, part_name(self._parts))
         self._waiting, self._waiting_rows = [rest] if rest.num_rows else [], rest.num_rows
         self._parts += 1
@@ -115,7 +120,7 @@ class LedgerWriter:
                 table.unify_dictionaries(),
                 stream,
                 compression="zstd",
-                row_group_size=GROUP_ROWS,
+                row_group_size=self._group_rows,
                 use_dictionary=[column for column in _FEW_VALUES if column in table.column_names],
                 write_statistics=False,
             )
