@@ -55,6 +55,7 @@ export class Chart {
   /* Something has changed: what is looked at is fetched now, the rest when it comes into sight. */
   changed(what) {
     if (what === "look") { this.rebuild(); return; }
+    if (what === "run") return; // all runs are shown
     this.stale = true;
     if (what === "zoom") { this.follow(); if (this.seen) this.fetchLater(); return; }
     if (this.seen) this.fetch();
