@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from stoker.recipe.filter_names import EDITS, RULES, RuleSet
+from stoker.recipe.decontamination import Decontamination
+from stoker.recipe.filter_names import EDITS, LANGUAGE_RULES, RULES, RuleSet
 from stoker.recipe.personal_data import PersonalData
 from stoker.recipe.section import Section
 
@@ -25,6 +27,7 @@ class Cleaning(Section):
     off: tuple[str, ...] = ()
     """Reasons whose rules are not asked, such as `no_function_words`."""
     personal_data: PersonalData = PersonalData()
+    decontaminate: Decontamination = Decontamination()
     unsafe: Literal["off", "note", "drop"] = "note"
     """Measure how thick terms of pornography, gambling and crime for sale stand; `drop` drops what has many."""
     minimum_characters: int = Field(default=1, ge=1)
@@ -35,6 +38,12 @@ class Cleaning(Section):
     """Bring the Chinese of prose and mathematics into one script, phrase by phrase (needs `stoker[chinese]`)."""
     half_width_letters: bool = False
     """Write full-width Latin letters and digits of Chinese text (`ＡＢＣ１`) in their usual width."""
+    languages: tuple[str, ...] = ()
+    """Tags of the languages to keep in prose, such as `[zh, en]`; not given, a source keeps its `language`."""
+
+    def located(self, folder: Path) -> Cleaning:
+        """The same with paths that do not depend on where the process stands; `folder` is the recipe's."""
+        return self.model_copy(update={"decontaminate": self.decontaminate.located(folder)})
 
     @field_validator("rules", "off")
     @classmethod
@@ -52,7 +61,7 @@ class Cleaning(Section):
     @classmethod
     def _thresholds_of_rules(cls, thresholds: dict[str, float]) -> dict[str, float]:
         for name, value in thresholds.items():
-            _require_known(name, RULES)
+            _require_known(name, (*RULES, *LANGUAGE_RULES))
             if not math.isfinite(value):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
         return thresholds
@@ -61,7 +70,7 @@ class Cleaning(Section):
     @classmethod
     def _rules_off(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
-            _require_known(name, (*RULES, *EDITS))
+            _require_known(name, (*RULES, *LANGUAGE_RULES, *EDITS))
         return names
 
 

@@ -6,6 +6,9 @@ from typing import Literal
 
 RuleSet = Literal["stoker", "gopher", "c4", "fineweb", "chinesewebtext", "fineweb2_chinese"]
 
+LANGUAGE_RULES: tuple[str, ...] = ("wrong_language",)
+"""Those of the identification of languages."""
+
 RULES: tuple[str, ...] = (
     "generated",
     "replacement_characters",
@@ -65,6 +68,7 @@ RULES: tuple[str, ...] = (
     "fineweb2_lines",
     "fineweb2_stop_words",
     "unsafe",
+    "contaminated",
 )
 """Reasons of rules that have a threshold."""
 EDITS: tuple[str, ...] = (
