@@ -131,6 +131,7 @@ class _Preparation:
                     self._corpus,
                     self.work / "tokens",
                     self._recipe.data.shard_tokens,
+                    _workers(self._recipe),
                     self._progress,
                 )
             with self._timed("write the ledger"):
@@ -238,6 +239,7 @@ class _Preparation:
                 "eos_id": encoder.eos_id,
                 "adds_bos": settings.add_bos,
                 "adds_eos": settings.add_eos,
+                "encoded_by": encoder.encoded_by,
             },
             "dtype": token_dtype(encoder.vocabulary_size),
             "sources": sources,
