@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.data.corpus import FORMAT
+from stoker.data.decontamination import evaluation_files
 from stoker.data.reading.files import InputFile, list_files
 from stoker.durable_files import remove_partials, sha256_of_file, write_text
 from stoker.errors import BadInput
@@ -65,6 +66,8 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     """The parts of the recipe that decide the bytes: not the workers, the weights or the folder."""
     settings = data.model_dump(mode="json", exclude={"workers", "prepared", "sources"})
     settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
+    evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)
+    settings["evaluation"] = [sha256_of_file(file.path) for file in evaluation]
     settings["tokenizer"] = tokenizer.model_dump(mode="json")
     if tokenizer.path is not None:
         path = loaded.resolve(tokenizer.path)

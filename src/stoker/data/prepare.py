@@ -165,8 +165,8 @@ class _Preparation:
 
     def _read_and_clean(self, units: Sequence[Unit]) -> None:
         data = self._recipe.data
-        stop = data.on_error == "stop"
-        jobs = [ReadUnit(unit, data.cleaning, data.deduplication, stop, self._read) for unit in units]
+        stop, cleaning = data.on_error == "stop", data.cleaning.located(self._loaded.folder)
+        jobs = [ReadUnit(unit, cleaning, data.deduplication, stop, self._read) for unit in units]
         with self._progress.task("read and clean", sum(unit.size for unit in units), "B") as task:
             for size in run_in_order(read_unit, jobs, _workers(self._recipe)):
                 task.advance(size)

@@ -46,6 +46,12 @@ def _named_paths(tree: Any) -> Iterator[tuple[Place, str]]:
         for position, written in enumerate(paths if isinstance(paths, list) else []):
             if isinstance(written, str):
                 yield ("data", "sources", number, "paths", position), written
+    cleaning = data.get("cleaning") if isinstance(data, dict) else None
+    evaluation = cleaning.get("decontaminate") if isinstance(cleaning, dict) else None
+    paths = evaluation.get("paths") if isinstance(evaluation, dict) else None
+    for position, written in enumerate(paths if isinstance(paths, list) else []):
+        if isinstance(written, str):
+            yield ("data", "cleaning", "decontaminate", "paths", position), written
     given = tokenizer.get("path") if isinstance(tokenizer, dict) else None
     if isinstance(given, str):
         yield ("tokenizer", "path"), given

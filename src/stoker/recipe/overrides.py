@@ -164,6 +164,14 @@ _CONDITIONS = (
     _Condition(
         "evaluation.temperature", lambda r: bool(r.evaluation.prompts), "evaluation.prompts names no prompt"
     ),
+    *(
+        _Condition(
+            f"data.cleaning.decontaminate.{field}",
+            lambda r: bool(r.data.cleaning.decontaminate.paths),
+            "data.cleaning.decontaminate.paths names no evaluation set",
+        )
+        for field in ("fields", "ngram", "ngram_characters", "action")
+    ),
     _Condition(
         "data.deduplication.threshold", lambda r: r.data.deduplication.near, "data.deduplication.near is false"
     ),

@@ -174,7 +174,7 @@ def _guess_sources(data: Sequence[Path], folder: Path) -> list[_SourceGuess]:
     if not data:
         return [
             _SourceGuess(
-                "text", "text", Derived("prose", "prose, code, mathematics or dialogue; put your files in `text/`"), None
+                "text", "text", Derived("prose", "or code, mathematics, dialogue; put your files in `text/`"), None
             )
         ]
     names: Counter[str] = Counter()

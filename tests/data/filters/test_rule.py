@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.data.decontamination import CONTAMINATED
 from stoker.data.document import Document
 from stoker.data.filters import MEASURES, RULE_SETS, Filters
 from stoker.data.filters.line_edits import CITATIONS, LINE_EDITS
@@ -31,7 +32,7 @@ def filter_of(kind: Kind = "prose", language: str | None = None, **cleaning: obj
 
 
 def test_the_recipe_knows_every_reason_and_no_other() -> None:
-    assert list(RULES) == list(dict.fromkeys(rule.reason for rule in (*EVERY_RULE, UNSAFE)))
+    assert list(RULES) == list(dict.fromkeys(rule.reason for rule in (*EVERY_RULE, UNSAFE, CONTAMINATED)))
     assert set(EDITS) == {*LINE_EDITS, CITATIONS}
     assert not set(RULES) & set(EDITS)
 

@@ -175,6 +175,7 @@ def _judge(
         "kind": judged.document.kind,
         "language": judged.document.language,
         "verdict": "kept" if reason is None else "dropped",
+        "detail": judged.detail,
         "stage": READING if judged.stage == "read" else judged.stage,
         "reason": reason,
     }

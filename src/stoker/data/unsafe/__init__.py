@@ -1,8 +1,8 @@
 """How much of a text is the vocabulary of advertisements for pornography, gambling and crime.
 
 A word proves nothing: news, medicine, law and literature speak of all of this. What they do not do is to pile it
-up; so terms are weighed by how rarely they stand anywhere else, and their density decides. Nothing here finds insults,
-propaganda or danger that is described in plain words: that needs a classifier, not a list.
+up; so terms are weighed by how rarely they stand anywhere else, and their density decides. Nothing here finds
+insults, propaganda or danger that is described in plain words: that needs a classifier, not a list.
 """
 
 from __future__ import annotations
