@@ -121,6 +121,7 @@ class _Preparation:
             candidates = Candidates(self._read, units)
             with self._timed("select"):
                 selection = self._selected(candidates)
+                candidates = candidates.with_edits(selection.edits)
             with self._timed("train the tokenizer"):
                 encoder = self._tokenizer(candidates, selection)
             with self._timed("tokenise"):

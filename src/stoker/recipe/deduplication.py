@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from stoker.recipe.section import Section
+from stoker.recipe.source import Kind
 
 _CHANCE_WANTED = 0.98
 """Probability with which a pair at the threshold must be proposed."""
@@ -38,6 +39,24 @@ class Deduplication(Section):
     `quality`."""
     quality: str | None = None
     """Measure by which `keep: best` compares, as the ledger names it."""
+
+    paragraph_copies: int | None = Field(default=None, ge=1)
+    """Copies of a paragraph that stay; those that come after are cut out of their documents. None cuts nothing."""
+    paragraph_characters: int = Field(default=50, ge=1)
+    """Paragraphs shorter than this stay."""
+    line_copies: int | None = Field(default=None, ge=1)
+    """Copies of a line that stay, after paragraphs have been cut. None cuts nothing."""
+    line_characters: int = Field(default=20, ge=1)
+    """Lines shorter than this stay."""
+    substring_bytes: int | None = Field(default=None, ge=32)
+    """Passages of at least this many bytes of UTF-8 that stand before, word for word, are cut, after lines."""
+    passages_of: tuple[Kind, ...] = Field(default=("prose", "dialogue"), min_length=1)
+    """Kinds of text from which passages are cut; code and formulas are seldom whole without them."""
+
+    @property
+    def cuts_passages(self) -> bool:
+        """Whether anything is cut out of documents."""
+        return any(given is not None for given in (self.paragraph_copies, self.line_copies, self.substring_bytes))
 
     @model_validator(mode="after")
     def _can_find_what_it_seeks(self) -> Deduplication:

@@ -181,6 +181,21 @@ _CONDITIONS = (
     _Condition(
         "data.deduplication.permutations", lambda r: r.data.deduplication.near, "data.deduplication.near is false"
     ),
+    _Condition(
+        "data.deduplication.paragraph_characters",
+        lambda r: r.data.deduplication.paragraph_copies is not None,
+        "data.deduplication.paragraph_copies is null",
+    ),
+    _Condition(
+        "data.deduplication.line_characters",
+        lambda r: r.data.deduplication.line_copies is not None,
+        "data.deduplication.line_copies is null",
+    ),
+    _Condition(
+        "data.deduplication.passages_of",
+        lambda r: r.data.deduplication.cuts_passages,
+        "data.deduplication cuts no passages",
+    ),
     _Condition("data.deduplication.bands", lambda r: r.data.deduplication.near, "data.deduplication.near is false"),
     _Condition("data.deduplication.rows", lambda r: r.data.deduplication.near, "data.deduplication.near is false"),
     _Condition(

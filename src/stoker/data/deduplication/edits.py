@@ -41,6 +41,13 @@ class Edits:
         starts, stops = np.append(0, spans[:, 1]), np.append(spans[:, 0], len(text))
         return np.concatenate([text[start:stop] for start, stop in zip(starts, stops, strict=True)])
 
+    def lost(self, first: int, after: int) -> Integers:
+        """Characters that each of the documents `first` to `after` (exclusive) loses: [after - first]."""
+        begin, end = np.searchsorted(self.documents, [first, after])
+        lost = np.zeros(after - first, np.int64)
+        lost[self.documents[begin:end] - first] = self.characters[begin:end]
+        return lost
+
     def removed_bytes(self) -> Integers:
         """Bytes that each changed document loses: [changed]."""
         sums = np.append(0, np.cumsum(self.spans[:, 1] - self.spans[:, 0]))

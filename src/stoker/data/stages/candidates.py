@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar, overload
@@ -13,11 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stoker.data.deduplication.edits import Edits
 from stoker.data.ledger.schema import MEASURE
 from stoker.data.reading.units import Unit
 from stoker.data.stages.read_and_clean import read_histories, unit_file
 from stoker.errors import BadInput
-from stoker.recipe import Deduplication
+from stoker.recipe import Deduplication, Kind
 
 Integers = npt.NDArray[np.int64]
 _Text = TypeVar("_Text")
@@ -51,6 +53,10 @@ class Candidates:
         self.characters: Integers = np.concatenate([np.empty(0, np.int64), *characters])
         self.contents: npt.NDArray[np.uint8] = np.concatenate([np.empty((0, _DIGEST), np.uint8), *contents])
         """SHA-256 of each cleaned text: [documents, 32]."""
+        self._edits: tuple[Edits, ...] = ()
+        kinds = {unit.source.name: unit.source.kind for unit in units}
+        self.kinds: list[Kind] = [kinds[name] for name in names]
+        """Kind of text of each source."""
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -67,8 +73,24 @@ class Candidates:
             for file, sizes in zip(files, self._sizes, strict=True)
         ]
 
+    def with_edits(self, edits: Sequence[Edits]) -> Candidates:
+        """The same documents with passages cut out of them, one after another; `contents` and signatures stay."""
+        made = copy(self)
+        made._edits = (*self._edits, *edits)
+        made.bytes, made.characters = self.bytes.copy(), self.characters.copy()
+        for one in edits:
+            made.bytes[one.documents] -= one.removed_bytes()
+            made.characters[one.documents] -= one.characters
+        return made
+
     def encoded(self, document: int) -> npt.NDArray[np.uint8]:
-        """The cleaned text of one document in UTF-8, as it lies on disk."""
+        """The cleaned text of one document in UTF-8, as it lies on disk but for edits."""
+        text = self._stored(document)
+        for edits in self._edits:
+            text = edits.applied(document, text)
+        return text
+
+    def _stored(self, document: int) -> npt.NDArray[np.uint8]:
         unit = bisect_right(self._starts, document) - 1
         offsets = self._offsets[unit]
         row = document - int(self._starts[unit])

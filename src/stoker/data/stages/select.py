@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,11 @@ import numpy.typing as npt
 
 from stoker.data.deduplication import Duplicates, exact_duplicates, near_duplicates, near_others
 from stoker.data.deduplication.components import components, groups
+from stoker.data.deduplication.edits import Edits
+from stoker.data.deduplication.passages import repeated_passages
 from stoker.data.deduplication.preference import ranks
+from stoker.data.deduplication.substrings import repeated_substrings
+from stoker.data.minhash import token_hashes
 from stoker.data.stages.candidates import Candidates, Integers
 from stoker.durable_files import durable_file
 from stoker.recipe import Data, Deduplication
@@ -23,6 +28,7 @@ VERDICTS = (
     "held_out_exact_duplicate",
     "held_out_near_duplicate",
     "held_out_near_training_text",
+    "repeated_passages",
 )
 """What can become of a candidate; all but the first two are reasons for dropping it."""
 TRAIN, HELD_OUT = 0, 1
@@ -43,6 +49,8 @@ class Selection:
     """Candidate that a removed one repeats, -1 otherwise."""
     similarity: npt.NDArray[np.float64]
     """Jaccard similarity with it, NaN otherwise."""
+    edits: tuple[Edits, ...] = ()
+    """Passages cut out of what is trained on, one search after another."""
 
     def of(self, verdict: int) -> Integers:
         """Candidates with a verdict, in order."""
@@ -51,14 +59,17 @@ class Selection:
     def write(self, path: Path) -> None:
         """Write to `path`, whole or not at all."""
         with durable_file(path) as stream:
-            for array in (self.verdict, self.duplicate_of, self.similarity):
+            for array in (self.verdict, self.duplicate_of, self.similarity, np.asarray(len(self.edits))):
                 np.save(stream, array)
+            for edits in self.edits:
+                edits.write(stream)
 
     @classmethod
     def read(cls, path: Path) -> Selection:
         """What `write` wrote."""
         with open(path, "rb") as stream:
-            return cls(np.load(stream), np.load(stream), np.load(stream))
+            verdict, duplicate_of, similarity, edits = (np.load(stream) for _ in range(4))
+            return cls(verdict, duplicate_of, similarity, tuple(Edits.read(stream) for _ in range(int(edits))))
 
 
 def select(candidates: Candidates, data: Data, folder: Path) -> Selection:
@@ -82,6 +93,8 @@ def select(candidates: Candidates, data: Data, folder: Path) -> Selection:
             _mark(selection, found, f"{_PREFIX[split]}exact_duplicate", documents, documents)
     if settings.near or len(selection.of(HELD_OUT)):
         _remove_near(candidates, selection, settings, preferred, folder)
+    if settings.cuts_passages:
+        return _without_repeated_passages(candidates, selection, settings, preferred, folder)
     return selection
 
 
@@ -130,6 +143,39 @@ def _remove_near(
                 candidates.signatures(training, settings),
             )
             _mark(selection, found, "held_out_near_training_text", held_out, training)
+
+
+def _without_repeated_passages(
+    candidates: Candidates, selection: Selection, settings: Deduplication, preferred: Integers, folder: Path
+) -> Selection:
+    """Cut repeated passages out of what is trained on; a document that has no token left then is dropped."""
+    training = selection.of(TRAIN)
+    of_kind = np.asarray([kind in settings.passages_of for kind in candidates.kinds])
+    documents = training[of_kind[candidates.sources[training]]]
+    documents = documents[np.argsort(preferred[documents])]
+    edits: list[Edits] = []
+    left = candidates
+    for search in _searches(documents, settings, folder):
+        edits.append(search(left))
+        left = candidates.with_edits(edits)
+    for document in np.unique(np.concatenate([one.documents for one in edits])).tolist():
+        if not len(token_hashes(left.text(document))):
+            selection.verdict[document] = VERDICTS.index("repeated_passages")
+    return replace(selection, edits=tuple(edits))
+
+
+def _searches(
+    documents: Integers, settings: Deduplication, folder: Path
+) -> Iterator[Callable[[Candidates], Edits]]:
+    """The searches for passages that the recipe wants, in their order, each over what the one before left."""
+    if (paragraphs := settings.paragraph_copies) is not None:
+        least = settings.paragraph_characters
+        yield lambda left: repeated_passages(documents, left.encoded, "paragraphs", paragraphs, least, folder)
+    if (lines := settings.line_copies) is not None:
+        shortest = settings.line_characters
+        yield lambda left: repeated_passages(documents, left.encoded, "lines", lines, shortest, folder)
+    if (length := settings.substring_bytes) is not None:
+        yield lambda left: repeated_substrings(documents, left.encoded, length, folder)
 
 
 def _mark(selection: Selection, found: Duplicates, reason: str, documents: Integers, originals: Integers) -> None:

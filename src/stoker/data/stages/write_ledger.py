@@ -110,7 +110,12 @@ def _fates(
         "duplicate_source": sources.take(pa.array(candidates.sources[original], mask=~repeats)),
         "duplicate_of": originals.named(original),
         "similarity": pa.array(selection.similarity[chosen], mask=~repeats),
+        **{edits.reason: _or_null(edits.lost(chosen.start, chosen.stop)) for edits in selection.edits},
     }
+
+
+def _or_null(numbers: Integers) -> pa.Array:
+    return pa.array(numbers, mask=numbers == 0)
 
 
 def _joined(source: str, history: pa.Table, kept: Integers, fates: dict[str, pa.Array]) -> pa.Table:
