@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.data.corpus import Corpus
 from stoker.data.ledger import Ledger
-from stoker.data.prepare import find_prepared
 from stoker.errors import BadInput
 from stoker.plural import counted
-from stoker.recipe.loading import LoadedRecipe, load_recipe
 from stoker.run_directory import RunDirectory
 from stoker.training.origin import corpus_of
+
+if TYPE_CHECKING:  # a corpus's own folder is looked into without loading what recipes need
+    from stoker.recipe.loading import LoadedRecipe
 
 _FILES_NAMED = 12
 
@@ -45,6 +46,8 @@ def history_of(corpus: Corpus, name: str, most: int | None = None) -> list[dict[
 
 def recipe_at(path: Path) -> LoadedRecipe | None:
     """The recipe in whose files the text of `corpus_at(path)` lies; None where that is not known or gone."""
+    from stoker.recipe.loading import load_recipe
+
     if path.is_file():
         return load_recipe(path)
     if not path.is_dir() or (path / "manifest.json").is_file():
@@ -75,6 +78,9 @@ def corpus_at(path: Path) -> Corpus:
         if not run.recipe.is_file():
             raise BadInput(f"{path} is neither a run nor a prepared corpus; give a recipe, a run or a corpus")
         path = run.recipe  # a folder that holds a recipe and no run
+    from stoker.data.prepared import find_prepared
+    from stoker.recipe.loading import load_recipe
+
     corpus = find_prepared(load_recipe(path))
     if corpus is None:
         raise BadInput(f"the text of {path} is not prepared yet; run `stoker prepare {path}` first")

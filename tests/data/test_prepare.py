@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 
 from stoker.data.corpus import Corpus
 from stoker.data.ledger import Ledger
-from stoker.data.prepare import find_prepared, prepare
+from stoker.data.prepare import prepare
+from stoker.data.prepared import find_prepared
 from stoker.data.workers import processor_count
 from stoker.durable_files import sha256_of_file
 from stoker.errors import BadInput, StokerError

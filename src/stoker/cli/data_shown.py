@@ -218,9 +218,8 @@ def _measures(row: Mapping[str, Any], description: Description) -> str:
     for source, _, rule in description.rules():
         if source.name == row["source"]:
             value = row.get(_MEASURE + rule.measure)
-            beyond = value is not None and rule.rejects({rule.measure: value})
             sign = ">" if rule.drops == "above" else "<"
-            words = f"{rule.reason}: dropped {sign} {rule.threshold:.4g}" + (" !" if beyond else "")
+            words = f"{rule.reason}: dropped {sign} {rule.threshold:.4g}" + (" !" if rule.rejects(value) else "")
             rules.setdefault(rule.measure, []).append(words)
     names = [name for name in description.measures if row.get(_MEASURE + name) is not None]
     if not names:

@@ -43,7 +43,7 @@ from stoker.durable_files import (
 )
 from stoker.errors import BadInput, StokerError
 from stoker.plural import counted
-from stoker.progress import Progress, Silent
+from stoker.progress import Progress
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
@@ -87,14 +87,6 @@ def _without_held_out(corpus: Corpus) -> list[str]:
     return [one["name"] for one in corpus.manifest["sources"] if not one["splits"]["held_out"]["documents"]]
 
 
-def find_prepared(loaded: LoadedRecipe) -> Corpus | None:
-    """The prepared corpus of a recipe if it is there already; nothing is made."""
-    if not loaded.prepared_folder.is_dir():
-        return None
-    folder = loaded.prepared_folder / take_inputs(loaded, _workers(loaded.recipe), Silent()).fingerprint
-    return Corpus.open(folder) if (folder / MANIFEST).is_file() else None
-
-
 def _workers(recipe: Recipe) -> int:
     return worker_count(recipe.data.workers)
 
@@ -121,7 +113,6 @@ class _Preparation:
             candidates = Candidates(self._read, units)
             with self._timed("select"):
                 selection = self._selected(candidates)
-                candidates = candidates.with_edits(selection.edits)
             with self._timed("train the tokenizer"):
                 encoder = self._tokenizer(candidates, selection)
             with self._timed("tokenise"):

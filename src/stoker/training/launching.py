@@ -16,7 +16,7 @@ import torch
 
 from stoker.checkpoint import Place, checkpoints_of, latest
 from stoker.data.corpus import Corpus
-from stoker.data.prepare import find_prepared
+from stoker.data.prepared import find_prepared
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
 from stoker.errors import EXIT_SAVED_PLEASE_REQUEUE, BadInput, OutOfMemory, Terminated
 from stoker.layout.validity import require_world_size

@@ -8,17 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from stoker.data.filters.rule import OWN, Rule
 from stoker.data.ledger import Ledger
-from stoker.data.ledger.description import OperatorNote, SourceNote
+from stoker.data.ledger.description import OperatorNote, RuleNote, SourceNote
 from stoker.data.ledger.writing import LedgerWriter
 from stoker.recipe import Kind
 
-MARKUP = Rule("markup", "filter.markup", "above", 0.25, ("prose",), None, OWN, "mostly tags")
-SYMBOLS = Rule("symbols", "filter.letters", "below", 0.5, ("prose", "code"), None, OWN, "hardly any letters")
+MARKUP = RuleNote("markup", "filter.markup", "above", 0.25, "own measurement", "mostly tags")
+SYMBOLS = RuleNote("symbols", "filter.letters", "below", 0.5, "own measurement", "hardly any letters")
 
 
-def note(name: str, *rules: Rule, kind: Kind = "prose", language: str | None = None) -> SourceNote:
+def note(name: str, *rules: RuleNote, kind: Kind = "prose", language: str | None = None) -> SourceNote:
     """A source whose documents are cleaned, filtered by `rules`, and scored."""
     measures = tuple(dict.fromkeys(rule.measure for rule in rules))
     reasons = {rule.reason: rule.meaning for rule in rules}

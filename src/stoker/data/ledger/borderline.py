@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stoker.data.filters.rule import Rule
+from stoker.data.ledger.description import RuleNote
 from stoker.data.ledger.reading import Ledger
 from stoker.data.ledger.schema import MEASURE
 
@@ -26,9 +26,9 @@ class Borderline:
     """How far the value is from the threshold, relative to the threshold."""
 
 
-def rules_for(ledger: Ledger, reason: str) -> dict[str, list[Rule]]:
+def rules_for(ledger: Ledger, reason: str) -> dict[str, list[RuleNote]]:
     """The rules that give a reason, by the source whose documents they are asked of; empty for other reasons."""
-    found: dict[str, list[Rule]] = {}
+    found: dict[str, list[RuleNote]] = {}
     for source, _, rule in ledger.description.rules():
         if rule.reason == reason:
             found.setdefault(source.name, []).append(rule)
@@ -52,7 +52,9 @@ def borderline(ledger: Ledger, reason: str, count: int, kept: bool = False) -> l
     return sorted(found, key=lambda one: (one.distance, one.row))[:count]
 
 
-def _nearest(ledger: Ledger, frame: pl.LazyFrame, rules: list[Rule], count: int, kept: bool) -> list[Borderline]:
+def _nearest(
+    ledger: Ledger, frame: pl.LazyFrame, rules: list[RuleNote], count: int, kept: bool
+) -> list[Borderline]:
     distances = [_distance(rule, kept) for rule in rules]
     over = pl.min_horizontal(distances) if kept else pl.max_horizontal(distances)
     names = list(dict.fromkeys(MEASURE + rule.measure for rule in rules))
@@ -75,7 +77,7 @@ def _nearest(ledger: Ledger, frame: pl.LazyFrame, rules: list[Rule], count: int,
     return found
 
 
-def _distance(rule: Rule, kept: bool) -> pl.Expr:
+def _distance(rule: RuleNote, kept: bool) -> pl.Expr:
     """Relative distance from the threshold on the side asked for; null on the other."""
     value = pl.col(MEASURE + rule.measure).cast(pl.Float64)
     beyond = value - rule.threshold if rule.drops == "above" else rule.threshold - value

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from stoker.data.filters.rule import Rule
 from stoker.data.ledger.schema import FORMAT
-from stoker.data.operators.operator import Operator
-from stoker.recipe import Kind
+
+if TYPE_CHECKING:  # a ledger is read without loading what the operators need
+    from stoker.data.operators.operator import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class RuleNote:
+    """A rule as it was when the corpus was prepared: what it held a measure against."""
+
+    reason: str
+    """The code under which documents that it drops stand in the ledger."""
+    measure: str
+    drops: Literal["above", "below"]
+    """On which side of the threshold documents are dropped; one that equals it is kept."""
+    threshold: float
+    source: str
+    """Where the figure is from."""
+    meaning: str
+    """What is wrong with the document, in a sentence."""
+
+    def rejects(self, value: float | None) -> bool:
+        """Whether a document with this measure is dropped; never for lack of the measure."""
+        if value is None:
+            return False
+        return value > self.threshold if self.drops == "above" else value < self.threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +42,16 @@ class OperatorNote:
     measures: tuple[str, ...]
     reasons: Mapping[str, str]
     """Reason codes and their meaning."""
-    rules: tuple[Rule, ...]
+    rules: tuple[RuleNote, ...]
     """Thresholds that it held its measures against, in the order in which it asked."""
 
     @classmethod
     def of(cls, operator: Operator) -> OperatorNote:
         """The note of an operator; one without `rules` has no thresholds that could be moved."""
-        rules = tuple(getattr(operator, "rules", ()))
+        rules = tuple(
+            RuleNote(rule.reason, rule.measure, rule.drops, rule.threshold, rule.source, rule.meaning)
+            for rule in getattr(operator, "rules", ())
+        )
         return cls(operator.name, tuple(operator.measures), dict(operator.reasons), rules)
 
 
@@ -71,7 +96,7 @@ class Description:
         """Names of all operators, each once, in an order that no chain contradicts."""
         return stages_of(self.sources)
 
-    def rules(self) -> Iterable[tuple[SourceNote, OperatorNote, Rule]]:
+    def rules(self) -> Iterable[tuple[SourceNote, OperatorNote, RuleNote]]:
         """Every rule of every source."""
         return ((source, one, rule) for source in self.sources for one in source.operators for rule in one.rules)
 
@@ -116,11 +141,5 @@ def _source(written: Mapping[str, Any]) -> SourceNote:
 
 
 def _operator(written: Mapping[str, Any]) -> OperatorNote:
-    rules = tuple(_rule(one) for one in written["rules"])
+    rules = tuple(RuleNote(**one) for one in written["rules"])
     return OperatorNote(written["name"], tuple(written["measures"]), dict(written["reasons"]), rules)
-
-
-def _rule(written: Mapping[str, Any]) -> Rule:
-    languages = written["languages"]
-    kinds: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind in written["kinds"])
-    return Rule(**{**written, "kinds": kinds, "languages": None if languages is None else tuple(languages)})

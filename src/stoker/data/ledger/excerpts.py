@@ -6,18 +6,19 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
 from stoker.data.corpus import Corpus
-from stoker.data.document import Document
-from stoker.data.reading.files import InputFile, list_files
-from stoker.data.reading.read import read_part
-from stoker.data.reading.units import Part, plan_units
 from stoker.errors import BadInput
-from stoker.recipe import Source
-from stoker.recipe.loading import LoadedRecipe
+
+if TYPE_CHECKING:  # text in the corpus is shown without loading what reading needs
+    from stoker.data.document import Document
+    from stoker.data.reading.files import InputFile
+    from stoker.data.reading.units import Part
+    from stoker.recipe import Source
+    from stoker.recipe.loading import LoadedRecipe
 
 _TOKENS_PER_CHARACTER = 4
 """At most: enough of a document is decoded for an excerpt, and no more."""
@@ -93,6 +94,8 @@ class Excerpts:
         return Excerpt(text[: self._characters], None)
 
     def _file(self, source: Source, folder: Path, name: str) -> InputFile | None:
+        from stoker.data.reading.files import list_files
+
         if source.name not in self._files:
             self._files[source.name] = {file.name: file for file in list_files(source, folder)}
         return self._files[source.name].get(name)
@@ -100,6 +103,9 @@ class Excerpts:
 
 def _documents(source: Source, file: InputFile, wanted: set[str], limit: int) -> Iterator[Document]:
     """The documents at the wanted positions of a file, read no further than needed."""
+    from stoker.data.document import Document
+    from stoker.data.reading.read import read_part
+
     left = set(wanted)
     for part in _parts(source, file, wanted):
         for found in read_part(source, part, limit):
@@ -112,6 +118,8 @@ def _documents(source: Source, file: InputFile, wanted: set[str], limit: int) ->
 
 def _parts(source: Source, file: InputFile, wanted: set[str]) -> Iterator[Part]:
     """The parts of a file that the wanted positions lie in: a large file is not parsed from its beginning."""
+    from stoker.data.reading.units import plan_units
+
     try:
         size = file.path.stat().st_size
     except OSError:

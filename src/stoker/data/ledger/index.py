@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-
-from stoker.data.kernels import compiled
 
 Hashes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
@@ -17,34 +14,23 @@ Places = npt.NDArray[np.uint32]
 PLACE = np.dtype("<u4")
 """How the number of a row lies on disk."""
 _ENTRY_BYTES = 8 + PLACE.itemsize
+_MASK = (1 << 64) - 1
 MOST_ROWS = 1 << 32
 """A ledger cannot have more: its indexes hold rows in 32 bits."""
 
 
-def hashes_of(names: pa.StringArray) -> Hashes:
-    """A 64-bit hash of each name (no nulls), the same on every machine: uint64 [names].
+def hash_of(name: str) -> int:
+    """A 64-bit hash of a name, the same on every machine and part of the format.
 
-    FNV-1a (Fowler, Noll, Vo) over the UTF-8 bytes, with the last mixing of MurmurHash3.
+    FNV-1a (Fowler, Noll, Vo) over the UTF-8 bytes, with the last mixing of MurmurHash3. Half of a surrogate pair,
+    which no name in a ledger has, counts as a question mark.
     """
-    if not len(names):
-        return np.empty(0, np.uint64)
-    _, ends, text = names.buffers()
-    offsets = np.frombuffer(ends, np.int32)[names.offset : names.offset + len(names) + 1]
-    found: Hashes = _hashed(offsets, np.frombuffer(text or b"", np.uint8))
-    return found
-
-
-@compiled
-def _hashed(offsets: Any, text: Any) -> Any:
-    hashes = np.empty(offsets.size - 1, np.uint64)
-    for i in range(hashes.size):
-        value = np.uint64(0xCBF29CE484222325)
-        for j in range(offsets[i], offsets[i + 1]):
-            value = (value ^ np.uint64(text[j])) * np.uint64(0x100000001B3)
-        value = (value ^ (value >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
-        value = (value ^ (value >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
-        hashes[i] = value ^ (value >> np.uint64(33))
-    return hashes
+    value = 0xCBF29CE484222325
+    for byte in name.encode(errors="replace"):
+        value = (value ^ byte) * 0x100000001B3 & _MASK
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        value = (value ^ value >> 33) * factor & _MASK
+    return value ^ value >> 33
 
 
 def write_identifiers(stream: BinaryIO, hashes: Hashes) -> None:
@@ -68,7 +54,7 @@ class Identifiers:
 
     def rows(self, name: str) -> Rows:
         """Rows that may have this identifier, in order; now and then one that has another with the same hash."""
-        wanted = hashes_of(pa.array([name], pa.string()))[0]
+        wanted = np.uint64(hash_of(name))
         first, after = (int(np.searchsorted(self._hashes, wanted, side)) for side in ("left", "right"))
         return np.asarray(self._rows[first:after], np.int64)
 

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from stoker.data.filters.rule import Rule
-from stoker.data.ledger.description import SourceNote
+from stoker.data.ledger.description import RuleNote, SourceNote
 from stoker.data.ledger.reading import Ledger
 from stoker.data.ledger.schema import MEASURE, SELECTION
 from stoker.errors import BadInput
@@ -149,14 +148,14 @@ def _changes(ledger: Ledger, source: SourceNote, place: int, thresholds: Mapping
     return ledger.collected(frame.with_columns(change.alias("change")))
 
 
-def _verdict(rules: Sequence[Rule]) -> pl.Expr:
+def _verdict(rules: Sequence[RuleNote]) -> pl.Expr:
     """The reason of the first rule that rejects a row, null when none does."""
     return pl.coalesce(
         *(pl.when(_rejects(rule)).then(pl.lit(rule.reason)) for rule in rules), pl.lit(None, pl.String)
     )
 
 
-def _rejects(rule: Rule) -> pl.Expr:
+def _rejects(rule: RuleNote) -> pl.Expr:
     value = pl.col(MEASURE + rule.measure)
     threshold = pl.lit(np.float32(rule.threshold), pl.Float32)
     return value > threshold if rule.drops == "above" else value < threshold

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stoker.data.ledger.description import Description, SourceNote, Stretch, measures_of
-from stoker.data.ledger.index import MOST_ROWS, PLACE, Hashes, Places, hashes_of, write_identifiers
+from stoker.data.ledger.hashing import hashes_of
+from stoker.data.ledger.index import MOST_ROWS, PLACE, Hashes, Places, write_identifiers
 from stoker.data.ledger.schema import (
     DESCRIPTION,
     FILES,
