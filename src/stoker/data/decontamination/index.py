@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from stoker.data.decontamination.kernels import found_runs, found_short, hash_table
+from stoker.data.decontamination.kernels import found_short
 from stoker.data.filters.scanning import count_characters
+from stoker.data.hash_table import hash_table, numbers_of
 from stoker.data.minhash import Hashes, code_points, shingle_hashes, token_hashes
 
 _MOST_ITEMS_OF_A_RUN = 10
@@ -101,7 +102,7 @@ class EvaluationIndex:
         for runs in self._runs:
             if len(tokens) < runs.size:
                 continue
-            places = found_runs(shingle_hashes(tokens, runs.size), runs.table)
+            places = numbers_of(shingle_hashes(tokens, runs.size), runs.table)
             at = np.flatnonzero(places >= 0)
             for start in at.tolist():
                 marked[start : start + runs.size] = True
@@ -111,7 +112,7 @@ class EvaluationIndex:
         for short in self._short:
             if len(tokens) < short.seed:
                 continue
-            seeds = found_runs(shingle_hashes(tokens, short.seed), short.table)
+            seeds = numbers_of(shingle_hashes(tokens, short.seed), short.table)
             for own, likeness in found_short(tokens, seeds, short, marked):
                 best = max(best or (0.0, -1), (likeness, -int(short.numbers[own])))
         return None if best is None else Contamination(-best[1], best[0], marked)

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from stoker.data.kernels import compiled
 from stoker.data.minhash import Hashes
 
-Table = tuple[Hashes, npt.NDArray[np.int32]]
-"""(hash, its number or -1 where nothing is) at each place of a table with open addressing [places]."""
 _SLACK = 2
 """A short item may be so many tokens longer or shorter in a document than in the evaluation set."""
 
@@ -34,42 +32,6 @@ class ShortItems(Protocol):
     """The item of each occurrence of a seed."""
     offsets: npt.NDArray[np.int32]
     """The token of that item at which it begins."""
-
-
-def hash_table(hashes: Hashes) -> Table:
-    """A table of distinct `hashes`, each with its position among them, a quarter full at most."""
-    places = 16
-    while places < 4 * len(hashes):
-        places *= 2
-    keys, numbers = np.zeros(places, np.uint64), np.full(places, -1, np.int32)
-    _fill(hashes, keys, numbers)
-    return keys, numbers
-
-
-@compiled
-def _fill(hashes: Any, keys: Any, numbers: Any) -> None:
-    for i in range(hashes.size):
-        place = np.int64(hashes[i] >> np.uint64(32)) & (keys.size - 1)
-        while numbers[place] >= 0:
-            place = (place + 1) & (keys.size - 1)
-        keys[place], numbers[place] = hashes[i], i
-
-
-def found_runs(hashes: Hashes, table: Table) -> npt.NDArray[np.int32]:
-    """The number in `table` of each of `hashes`, -1 where it is not in it [hashes]."""
-    found: npt.NDArray[np.int32] = _found(hashes, *table)
-    return found
-
-
-@compiled
-def _found(hashes: Any, keys: Any, numbers: Any) -> Any:
-    found = np.empty(hashes.size, np.int32)
-    for i in range(hashes.size):
-        place = np.int64(hashes[i] >> np.uint64(32)) & (keys.size - 1)
-        while numbers[place] >= 0 and keys[place] != hashes[i]:
-            place = (place + 1) & (keys.size - 1)
-        found[i] = numbers[place]
-    return found
 
 
 def found_short(

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.filters.function_words import CHINESE
 from stoker.data.kernels import compiled
 from stoker.data.minhash import Hashes
+from stoker.data.mojibake import COMMON_AS_GBK
 
 _CODE_POINTS = 0x110000
 _FIRST_PLANES = 0x20000
@@ -19,7 +21,10 @@ _OTHER, _SPACE, _LATIN, _SPACED_LETTER, _HAN, _UNSPACED_LETTER, _DIGIT, _PUNCTUA
 _UNSPACED_BLOCKS = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0x2FDF), (0x3040, 0x31FF))
 _HAN_BLOCKS = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _LATIN_BLOCKS = ((0x41, 0x24F), (0x1E00, 0x1EFF))
+_CLASS, _FUNCTION_CHARACTER, _AS_GBK = 0x0F, 0x10, 0x20
+"""Of an entry of the table: its class, whether it is among the commonest of Chinese, and of misread Chinese."""
 _LONG_RUN = 20
+_LATIN_1_RUN = 4
 _LAYOUT = np.asarray([ord(character) for character in "-=_.*~+#|─━═│"], dtype=np.uint32)
 
 _FULL_STOPS = np.asarray([ord(character) for character in ".!?\"'”’»)]。！？…」』）】；;"], dtype=np.uint32)
@@ -49,6 +54,15 @@ class Characters:
     in_long_runs: int
     """Characters in runs of one and the same character longer than 20. Blanks and the rules that lay out a
     page (`-----`, `=====`, `.....`) do not count."""
+    as_latin_1: int
+    """`Â`, `Ã`, `ï` and `â` to `é`: what the first byte of a character becomes in UTF-8 that is read as Latin-1."""
+    in_latin_1_runs: int
+    """Characters in runs of 4 or more of the upper half of Latin-1 (`ÐÞ¸´`), which no language has: what Chinese
+    becomes when its bytes are read as Latin-1."""
+    function_characters: int
+    """Of `han`, the commonest in Chinese text."""
+    as_gbk: int
+    """Of `han`, the commonest in Chinese text that was read in a wrong encoding."""
 
     @property
     def visible(self) -> int:
@@ -90,7 +104,7 @@ class Lines:
 
 @lru_cache(maxsize=1)
 def classes() -> npt.NDArray[np.uint8]:
-    """The class of each code point: uint8 [code points]."""
+    """The class of each code point in the low bits, and two marks: uint8 [code points]."""
     table = np.full(_CODE_POINTS, _OTHER, dtype=np.uint8)
     by_category = {
         "L": _SPACED_LETTER,
@@ -109,46 +123,45 @@ def classes() -> npt.NDArray[np.uint8]:
             block[block == _SPACED_LETTER] = own
     for first, last in _HAN_BLOCKS:
         table[first : last + 1] = _HAN
+    table[[ord(character) for character in CHINESE]] |= _FUNCTION_CHARACTER
+    table[[ord(character) for character in set(COMMON_AS_GBK)]] |= _AS_GBK
     return table
 
 
 def count_characters(code_points: npt.NDArray[np.uint32]) -> Characters:
     """Count the characters of a text, given as code points [characters], by class."""
-    counts, words, in_runs = _counted(code_points, classes(), _LAYOUT)
-    others, spaces, latin, spaced, han, unspaced, digits, punctuation, symbols = counts.tolist()
-    return Characters(
-        total=len(code_points),
-        spaces=spaces,
-        latin=latin,
-        other_spaced=spaced,
-        han=han,
-        other_unspaced=unspaced,
-        digits=digits,
-        punctuation=punctuation,
-        symbols=symbols,
-        others=others,
-        spaced_words=words,
-        in_long_runs=in_runs,
-    )
+    counts, of_classes = _counted(code_points, classes(), _LAYOUT)
+    return Characters(len(code_points), *of_classes[[_SPACE, *range(_LATIN, 9), _OTHER]].tolist(), *counts)
 
 
 @compiled
 def _counted(own: Any, classes: Any, layout: Any) -> Any:
-    counts = np.zeros(9, np.int64)
-    words, in_runs, run = 0, 0, 0
+    of_classes = np.zeros(9, np.int64)
+    words, in_runs, run, in_latin_1, latin_1, as_latin_1, function, as_gbk = 0, 0, 0, 0, 0, 0, 0, 0
     in_word = False
     for i in range(own.size):
-        what = classes[own[i]]
-        counts[what] += 1
+        entry = classes[own[i]]
+        what = entry & _CLASS
+        of_classes[what] += 1
+        if what == _HAN:
+            function += (entry & _FUNCTION_CHARACTER) != 0
+            as_gbk += (entry & _AS_GBK) != 0
         letter = what in (_LATIN, _SPACED_LETTER)
         words += letter and not in_word
         in_word = letter
+        if 0xA1 <= own[i] <= 0xFF:
+            latin_1 += 1
+            as_latin_1 += own[i] in (0xC2, 0xC3, 0xEF) or 0xE2 <= own[i] <= 0xE9
+        elif latin_1:
+            in_latin_1 += latin_1 if latin_1 >= _LATIN_1_RUN else 0
+            latin_1 = 0
         run += 1
         if i + 1 == own.size or own[i + 1] != own[i]:
             if run > _LONG_RUN and what != _SPACE and not (layout == own[i]).any():
                 in_runs += run
             run = 0
-    return counts, words, in_runs
+    in_latin_1 += latin_1 if latin_1 >= _LATIN_1_RUN else 0
+    return (words, in_runs, as_latin_1, in_latin_1, function, as_gbk), of_classes
 
 
 def cut_lines(code_points: npt.NDArray[np.uint32]) -> Lines:
@@ -177,7 +190,7 @@ def _lines(own: Any, classes: Any) -> Any:
                 last[count], first[count] = own[stop - 1], own[start]
                 count += 1
             start = -1
-        elif classes[own[i]] != _SPACE:
+        elif classes[own[i]] & _CLASS != _SPACE:
             if start < 0:
                 start = i
             stop = i + 1

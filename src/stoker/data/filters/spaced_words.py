@@ -63,7 +63,7 @@ def _words(own: Any, classes: Any) -> Any:
     has_letter = False
     value = np.uint64(0)
     for i in range(own.size + 1):
-        what = 1 if i == own.size else classes[own[i]]
+        what = 1 if i == own.size else classes[own[i]] & 0x0F
         if what == 1:  # a blank
             if length:
                 value ^= value >> np.uint64(32)
