@@ -21,6 +21,7 @@ from typing import Any
 import stoker
 from stoker.data.corpus import FORMAT, MANIFEST, Corpus
 from stoker.data.fingerprint import Inputs, changed_files, take_inputs
+from stoker.data.given_corpus import given_corpus
 from stoker.data.ledger import Ledger
 from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.licences import licence_of
@@ -59,6 +60,10 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     under `on_error: stop`, another process preparing the same corpus) and `StokerError` when the disk refuses;
     run again, it goes on where it was.
     """
+    given = given_corpus(loaded)
+    if given is not None:
+        _require_enough_tokens(given, loaded.recipe)
+        return given
     with explained_disk_errors(loaded.prepared_folder):
         loaded.prepared_folder.mkdir(parents=True, exist_ok=True)
     inputs = take_inputs(loaded, _workers(loaded.recipe), progress)

@@ -17,9 +17,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from stoker.data.encoding.counting import count_words
-from stoker.data.encoding.engine import Engine
 from stoker.data.encoding.learning import learn_merges
-from stoker.data.encoding.recognition import NotForTheEngine, engine_for
+from stoker.data.encoding.recognition import NotForTheEngine, Recognised, recognise
 from stoker.data.encoding.split_pattern import alternatives_of
 from stoker.data.encoding.splitting import split_table
 from stoker.data.text_pieces import LONGEST_PIECE, PATTERN, bounded_pieces, own_pre_tokenizer, pieces_for
@@ -86,6 +85,15 @@ def adopt_tokenizer(given: Path, settings: Tokenizer, path: Path) -> None:
     write_text(path, _with_post_processor(_loaded(given, settings), settings))
 
 
+def special_tokens(path: Path) -> tuple[str, ...]:
+    """The special tokens of a `tokenizer.json` that has been read before, by id."""
+    return _special_tokens(Backend.from_file(str(path)))
+
+
+def _special_tokens(backend: Any) -> tuple[str, ...]:
+    return tuple(str(added.content) for added in backend.get_added_tokens_decoder().values() if added.special)
+
+
 class TextEncoder:
     """Encodes documents with a `tokenizer.json`, adding exactly the BOS and EOS that the settings say.
 
@@ -106,7 +114,7 @@ class TextEncoder:
     @cached_property
     def encoded_by(self) -> str:
         """What encodes: `engine`, or `tokenizers` with the reason why the engine does not."""
-        return "engine" if isinstance(self._engine, Engine) else f"tokenizers ({self._engine})"
+        return "engine" if isinstance(self._engine, Recognised) else f"tokenizers ({self._engine})"
 
     def encode_documents(self, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
         """Token ids of each text, uint32 of shape [tokens], with BOS and EOS as the settings say.
@@ -117,14 +125,17 @@ class TextEncoder:
         tokenizer that has no such places, a text is encoded in one piece, in memory that grows with it.
         """
         engine = self._engine
-        found = engine.encode(texts) if isinstance(engine, Engine) else self._encoded_by_library(texts)
+        if isinstance(engine, Recognised):
+            found = engine.encode(texts, self._encoded_by_library)
+        else:
+            found = self._encoded_by_library(texts)
         before, after = np.asarray(self._before, np.uint32), np.asarray(self._after, np.uint32)
         return [np.concatenate([before, ids, after]) for ids in found]
 
     @cached_property
-    def _engine(self) -> Engine | NotForTheEngine:
+    def _engine(self) -> Recognised | NotForTheEngine:
         try:
-            return engine_for(self._backend)  # takes a second, and only encoding needs it
+            return recognise(self._backend)  # takes a second, and only encoding needs it
         except NotForTheEngine as reason:
             return reason
 
@@ -179,7 +190,7 @@ def _loaded(path: Path, settings: Tokenizer) -> Any:
         (settings.add_eos, "eos", settings.eos_token),
     ):
         if wanted and backend.token_to_id(token) is None:
-            special = [str(added.content) for added in backend.get_added_tokens_decoder().values() if added.special]
+            special = _special_tokens(backend)
             raise BadInput(
                 f"{path} has no token {token!r}, which tokenizer.{name}_token names; set it to one of the "
                 f"tokenizer's own ({', '.join(special[:20]) or 'it has no special tokens'}), or set "

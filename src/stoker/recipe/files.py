@@ -40,6 +40,9 @@ def why_nothing(path: Path) -> str:
 def _named_paths(tree: Any) -> Iterator[tuple[Place, str]]:
     sections = tree if isinstance(tree, dict) else {}
     data, tokenizer = sections.get("data"), sections.get("tokenizer")
+    if isinstance(data, dict) and isinstance(data.get("corpus"), str):
+        yield ("data", "corpus"), data["corpus"]  # nothing else is read
+        return
     sources = data.get("sources") if isinstance(data, dict) else None
     for number, source in enumerate(sources if isinstance(sources, list) else []):
         paths = source.get("paths") if isinstance(source, dict) else None

@@ -1,9 +1,9 @@
 """A tokenizer's split pattern, read as data.
 
 The patterns that byte-level tokenizers split text by are alternatives of a simple form: sets of characters, each
-with how often it may repeat, and at the end perhaps a set that must not follow. That form, and no other, is read
-here; what it means is what the regular expression means: the first alternative that matches wins, every repetition
-takes as much as it can and gives back what it must.
+with how often it may repeat, and at the end perhaps a set that must not follow, or a group that may. That form,
+and no other, is read here; what it means is what the regular expression means: the first alternative that matches
+wins, every repetition takes as much as it can and gives back what it must.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Alternative:
     repeats: tuple[Repeat, ...]
     unless: str | None = None
     """A set that no character behind the match may belong to."""
+    then: tuple[Alternative, ...] = ()
+    """What belongs to the match as well where it follows: the first of these that does."""
 
 
 def alternatives_of(pattern: str) -> tuple[Alternative, ...]:
@@ -74,10 +76,12 @@ class _Reader:
             if self._took("(?!"):
                 unless = self._set(ignore_case)
                 self._require(")")
-                if self.place < len(self._pattern) and self._pattern[self.place] not in "|)":
-                    raise UnreadablePattern("something follows what must not follow")
+                self._require_end()
                 return [Alternative(way, unless) for way in ways]
             inner = self._group(ignore_case)
+            if inner is not None and self._took("?"):
+                self._require_end()
+                return [Alternative(way, None, tuple(inner)) for way in ways]
             if inner is None:
                 repeat = self._repeat(ignore_case)
                 ways = [(*way, repeat) for way in ways]
@@ -95,10 +99,11 @@ class _Reader:
             return None
         inner = list(self.alternatives(ignore_case))
         self._require(")")
-        if _QUANTIFIER.match(self._pattern, self.place):
+        repeated = _QUANTIFIER.match(self._pattern, self.place)
+        if repeated and (repeated.group() != "?" or self._pattern.startswith(("??", "?+"), self.place)):
             raise UnreadablePattern("a group repeats")
-        if any(one.unless is not None for one in inner):
-            raise UnreadablePattern("a group looks ahead")
+        if any(one.unless is not None or one.then for one in inner):
+            raise UnreadablePattern("a group looks ahead, or holds one that may be missing")
         return inner
 
     def _repeat(self, ignore_case: bool) -> Repeat:
@@ -139,6 +144,10 @@ class _Reader:
             if depth == 0:
                 return place
         raise UnreadablePattern(f"the bracket at character {start} does not end")
+
+    def _require_end(self) -> None:
+        if self.place < len(self._pattern) and self._pattern[self.place] not in "|)":
+            raise UnreadablePattern("something follows what must be last")
 
     def _took(self, expected: str) -> bool:
         if not self._pattern.startswith(expected, self.place):

@@ -24,17 +24,20 @@ class SplitTable(NamedTuple):
     starters: npt.NDArray[np.uint64]
     """Alternatives that can begin with a character of each class, as bits: [classes]."""
     alternatives: npt.NDArray[np.uint64]
-    """First repeat, the one behind the last, and the classes that must not follow, as bits: [alternatives, 3]."""
+    """First repeat, the one behind the last, the classes that must not follow, as bits; then the first alternative
+    that may follow, and the one behind the last; these stand behind all others and begin no word:
+    [alternatives, 5]."""
     repeats: npt.NDArray[np.uint64]
     """Classes that it takes, as bits, how many characters at least and at most: [repeats, 3]."""
 
 
 def split_table(alternatives: tuple[Alternative, ...]) -> SplitTable:
     """The arrays of a pattern. Raises `UnreadablePattern` when it has more parts than they take."""
-    if len(alternatives) > _MOST_ALTERNATIVES or any(len(one.repeats) > TRIED for one in alternatives):
+    rows = [*alternatives, *(then for one in alternatives for then in one.then)]
+    if len(alternatives) > _MOST_ALTERNATIVES or any(len(one.repeats) > TRIED for one in rows):
         raise UnreadablePattern("the pattern has too many parts")
-    repeats = [repeat for one in alternatives for repeat in one.repeats]
-    behind = [one.unless for one in alternatives if one.unless is not None]
+    repeats = [repeat for one in rows for repeat in one.repeats]
+    behind = [one.unless for one in rows if one.unless is not None]
     classes, bits = classes_of(list(dict.fromkeys([*(repeat.characters for repeat in repeats), *behind])))
     starters = np.zeros(int(classes.max()) + 1, np.uint64)
     for number, one in enumerate(alternatives):
@@ -46,19 +49,22 @@ def split_table(alternatives: tuple[Alternative, ...]) -> SplitTable:
         for kind in range(len(starters)):
             if first >> kind & 1:
                 starters[kind] |= np.uint64(1 << number)
-    ends = np.cumsum([len(one.repeats) for one in alternatives]).tolist()
     return SplitTable(
         classes=classes,
         starters=starters,
-        alternatives=np.asarray(
-            [
-                (end - len(one.repeats), end, bits[one.unless] if one.unless else 0)
-                for one, end in zip(alternatives, ends, strict=True)
-            ],
-            np.uint64,
-        ),
+        alternatives=_numbered(rows, len(alternatives), bits),
         repeats=np.asarray([(bits[one.characters], one.least, one.most) for one in repeats], np.uint64),
     )
+
+
+def _numbered(rows: list[Alternative], first_then: int, bits: dict[str, int]) -> npt.NDArray[np.uint64]:
+    numbered = []
+    repeats, thens = 0, first_then
+    for one in rows:
+        unless = bits[one.unless] if one.unless is not None else 0
+        numbered.append((repeats, repeats + len(one.repeats), unless, thens, thens + len(one.then)))
+        repeats, thens = repeats + len(one.repeats), thens + len(one.then)
+    return np.asarray(numbered, np.uint64)
 
 
 @compiled
@@ -88,12 +94,28 @@ def end_of_word(
             if candidates & np.uint64(1):
                 end, touched = _match(kinds, behind, stop, number, alternatives, repeats, tried)
                 open_end |= touched
+                if end >= 0 and behind > place:
+                    return behind, open_end
                 if end >= 0:
-                    return (end if behind == place else behind), open_end
+                    end, touched = _extended(kinds, end, stop, number, alternatives, repeats, tried)
+                    return end, open_end | touched
             candidates >>= np.uint64(1)
             number += 1
         behind += 1
     return behind, True
+
+
+@compiled
+def _extended(kinds: Any, end: int, stop: int, number: int, alternatives: Any, repeats: Any, tried: Any) -> Any:
+    """The end of a match with what may follow it, and whether the end of the text was looked at."""
+    first, last = np.int64(alternatives[number, 3]), np.int64(alternatives[number, 4])
+    touched = False
+    for then in range(first, last):
+        further, at_end = _match(kinds, end, stop, then, alternatives, repeats, tried)
+        touched |= at_end
+        if further >= 0:
+            return further, touched
+    return end, touched
 
 
 @compiled
