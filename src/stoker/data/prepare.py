@@ -155,7 +155,8 @@ class _Preparation:
                 source.name,
                 source.kind,
                 source.language,
-                tuple(OperatorNote.of(one) for one in operators_of(source, data.cleaning)),
+                tuple(OperatorNote.of(one) for one in operators_of(source, cleaning)),
+        cleaning = data.cleaning.located(self._loaded.folder)
             )
             for source in data.sources
         ]
