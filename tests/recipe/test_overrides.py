@@ -43,6 +43,7 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "data.deduplication.rows": (4, ["data.deduplication.bands=32"]),
     "data.deduplication.quality": ("fluency", ["data.deduplication.keep=best"]),
     "data.deduplication.keep": ("longest", []),
+    "data.deduplication.against": (["text"], []),
     "data.deduplication.paragraph_characters": (80, ["data.deduplication.paragraph_copies=1"]),
     "data.deduplication.line_characters": (80, ["data.deduplication.line_copies=1"]),
     "data.deduplication.passages_of": (["prose"], ["data.deduplication.substring_bytes=100"]),

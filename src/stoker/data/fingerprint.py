@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT
 from stoker.data.decontamination import evaluation_files
 from stoker.data.reading.files import InputFile, list_files
@@ -66,6 +67,7 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     """The parts of the recipe that decide the bytes: not the workers, the weights or the folder."""
     settings = data.model_dump(mode="json", exclude={"workers", "prepared", "sources"})
     settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
+    settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
     evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)
     settings["evaluation"] = [sha256_of_file(file.path) for file in evaluation]
     settings["tokenizer"] = tokenizer.model_dump(mode="json")

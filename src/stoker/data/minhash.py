@@ -30,6 +30,8 @@ Offsets = npt.NDArray[np.int64]
 
 EMPTY = np.uint32(0xFFFFFFFF)
 """Every entry of the signature of a text without tokens; such a text resembles nothing."""
+SIGNING = 2
+"""Version of what a signature is: raised when the same text and settings give another one."""
 NOTHING = np.uint64(0xFFFFFFFFFFFFFFFF)
 """A bin into which nothing fell."""
 TURNS = 64

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import stoker
+from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT, MANIFEST, Corpus
 from stoker.data.fingerprint import Inputs, changed_files, take_inputs
-from stoker.data.given_corpus import given_corpus
 from stoker.data.ledger import Ledger
 from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.licences import licence_of
@@ -29,6 +29,7 @@ from stoker.data.operators import operators_of
 from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
+from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatures
 from stoker.data.stages.read_and_clean import ReadUnit, read_unit
 from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, tokenise
@@ -60,10 +61,6 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     under `on_error: stop`, another process preparing the same corpus) and `StokerError` when the disk refuses;
     run again, it goes on where it was.
     """
-    given = given_corpus(loaded)
-    if given is not None:
-        _require_enough_tokens(given, loaded.recipe)
-        return given
     with explained_disk_errors(loaded.prepared_folder):
         loaded.prepared_folder.mkdir(parents=True, exist_ok=True)
     inputs = take_inputs(loaded, _workers(loaded.recipe), progress)
@@ -136,6 +133,9 @@ class _Preparation:
                     self._read, units, self._notes(), candidates, selection, shards, self._corpus, self._progress
                 )
             manifest = self._manifest(candidates, selection, shards, encoder)
+            if (settings := self._recipe.data.deduplication).keep_signatures:
+                trained = selection.of(SPLITS["train"])
+                manifest[SIGNATURES] = write_signatures(candidates, trained, settings, self._corpus)
             write_json(self._corpus / MANIFEST, manifest)
             write_json(self._corpus / TIMINGS, {"seconds": self._seconds})
             publish_folder(self._corpus, final)
@@ -155,8 +155,7 @@ class _Preparation:
                 source.name,
                 source.kind,
                 source.language,
-                tuple(OperatorNote.of(one) for one in operators_of(source, cleaning)),
-        cleaning = data.cleaning.located(self._loaded.folder)
+                tuple(OperatorNote.of(one) for one in operators_of(source, data.cleaning)),
             )
             for source in data.sources
         ]
@@ -180,9 +179,14 @@ class _Preparation:
         path = self.work / "selection"
         with self._progress.task("remove duplicates", len(candidates), "documents") as task:
             if not path.is_file():
-                select(candidates, self._recipe.data, self.work).write(path)
+                select(candidates, self._recipe.data, self.work, self._earlier()).write(path)
             task.advance(len(candidates))
         return Selection.read(path)
+
+    def _earlier(self) -> EarlierCorpora | None:
+        """The corpora that this one is held against, if any."""
+        corpora = earlier_corpora(self._loaded)
+        return EarlierCorpora(corpora, self._recipe.data.deduplication, self.work) if corpora else None
 
     def _tokenizer(self, candidates: Candidates, selection: Selection) -> TextEncoder:
         settings, path = self._recipe.tokenizer, self._corpus / "tokenizer" / "tokenizer.json"

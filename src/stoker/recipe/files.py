@@ -55,6 +55,11 @@ def _named_paths(tree: Any) -> Iterator[tuple[Place, str]]:
     for position, written in enumerate(paths if isinstance(paths, list) else []):
         if isinstance(written, str):
             yield ("data", "cleaning", "decontaminate", "paths", position), written
+    deduplication = data.get("deduplication") if isinstance(data, dict) else None
+    against = deduplication.get("against") if isinstance(deduplication, dict) else None
+    for position, written in enumerate(against if isinstance(against, list) else []):
+        if isinstance(written, str):
+            yield ("data", "deduplication", "against", position), written
     given = tokenizer.get("path") if isinstance(tokenizer, dict) else None
     if isinstance(given, str):
         yield ("tokenizer", "path"), given

@@ -81,8 +81,6 @@ class _Stored:
         self._offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.frombuffer(sizes, np.int64))])
         self.characters: Integers = np.frombuffer(characters, np.int64)
         self.digests = np.frombuffer(digests, np.uint8).reshape(-1, 32)
-        self._text: Utf8 = _mapped(self._files[0], np.uint8)
-        self._signed: Signatures = _mapped(self._files[1], np.uint32).reshape(-1, self._permutations)
 
     def _flush(self, batch: list[bytes], written: BinaryIO, signed: BinaryIO) -> None:
         joined = b"".join(batch)
@@ -93,11 +91,11 @@ class _Stored:
 
     def signatures(self, places: Integers) -> Signatures:
         """Of some texts: [places, permutations]."""
-        return np.asarray(self._signed[places])
+        return np.asarray(_mapped(self._files[1], np.uint32).reshape(-1, self._permutations)[places])
 
     def texts(self, places: Integers) -> _Some:
         """Some texts, fetched when they are asked for."""
-        return _Some(self._text, self._offsets[places], self._offsets[places + 1])
+        return _Some(_mapped(self._files[0], np.uint8), self._offsets[places], self._offsets[places + 1])
 
 
 class _Some(Sequence[Utf8]):
@@ -112,6 +110,7 @@ class _Some(Sequence[Utf8]):
 
 
 def _mapped(file: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """A file in place; mapped anew each time, because pages count as this process's memory until it is let go."""
     if file.stat().st_size == 0:
         return np.empty(0, dtype)
     return np.asarray(np.memmap(file, dtype, mode="r"))

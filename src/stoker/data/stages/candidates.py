@@ -24,6 +24,8 @@ from stoker.recipe import Deduplication, Kind
 Integers = npt.NDArray[np.int64]
 _Text = TypeVar("_Text")
 _DIGEST = 32
+_PAGE = 4096
+_TOUCHED_BYTES = 1 << 28
 
 
 class Candidates:
@@ -54,6 +56,7 @@ class Candidates:
         self.contents: npt.NDArray[np.uint8] = np.concatenate([np.empty((0, _DIGEST), np.uint8), *contents])
         """SHA-256 of each cleaned text: [documents, 32]."""
         self._edits: tuple[Edits, ...] = ()
+        self._touched = 0
         kinds = {unit.source.name: unit.source.kind for unit in units}
         self.kinds: list[Kind] = [kinds[name] for name in names]
         """Kind of text of each source."""
@@ -83,6 +86,10 @@ class Candidates:
             made.characters[one.documents] -= one.characters
         return made
 
+    def changed(self, documents: Integers) -> npt.NDArray[np.bool_]:
+        """Which of some documents have passages cut out of them: [documents]."""
+        return np.isin(documents, np.concatenate([documents[:0], *(one.documents for one in self._edits)]))
+
     def encoded(self, document: int) -> npt.NDArray[np.uint8]:
         """The cleaned text of one document in UTF-8, as it lies on disk but for edits."""
         text = self._stored(document)
@@ -91,9 +98,13 @@ class Candidates:
         return text
 
     def _stored(self, document: int) -> npt.NDArray[np.uint8]:
+        if self._touched > _TOUCHED_BYTES:  # pages of a mapped file count as this process's until it is let go
+            self.__dict__.pop("_mapped", None)
+            self._touched = 0
         unit = bisect_right(self._starts, document) - 1
         offsets = self._offsets[unit]
         row = document - int(self._starts[unit])
+        self._touched += _PAGE + int(offsets[row + 1] - offsets[row])
         return self._mapped[unit][int(offsets[row]) : int(offsets[row + 1])]
 
     def text(self, document: int) -> str:

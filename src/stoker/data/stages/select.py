@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from stoker.data.deduplication.preference import ranks
 from stoker.data.deduplication.substrings import repeated_substrings
 from stoker.data.minhash import token_hashes
 from stoker.data.stages.candidates import Candidates, Integers
+from stoker.data.stages.earlier import EarlierCorpora, Matches, joined_matches
 from stoker.durable_files import durable_file
 from stoker.recipe import Data, Deduplication
 
@@ -29,6 +30,7 @@ VERDICTS = (
     "held_out_near_duplicate",
     "held_out_near_training_text",
     "repeated_passages",
+    "in_earlier_corpus",
 )
 """What can become of a candidate; all but the first two are reasons for dropping it."""
 TRAIN, HELD_OUT = 0, 1
@@ -51,6 +53,8 @@ class Selection:
     """Jaccard similarity with it, NaN otherwise."""
     edits: tuple[Edits, ...] = ()
     """Passages cut out of what is trained on, one search after another."""
+    earlier: Matches = field(default_factory=Matches.none)
+    """What repeats documents of earlier corpora."""
 
     def of(self, verdict: int) -> Integers:
         """Candidates with a verdict, in order."""
@@ -63,21 +67,24 @@ class Selection:
                 np.save(stream, array)
             for edits in self.edits:
                 edits.write(stream)
+            self.earlier.write(stream)
 
     @classmethod
     def read(cls, path: Path) -> Selection:
         """What `write` wrote."""
         with open(path, "rb") as stream:
             verdict, duplicate_of, similarity, edits = (np.load(stream) for _ in range(4))
-            return cls(verdict, duplicate_of, similarity, tuple(Edits.read(stream) for _ in range(int(edits))))
+            passages = tuple(Edits.read(stream) for _ in range(int(edits)))
+            return cls(verdict, duplicate_of, similarity, passages, Matches.read(stream))
 
 
-def select(candidates: Candidates, data: Data, folder: Path) -> Selection:
+def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCorpora | None = None) -> Selection:
     """Hold out by content, then remove repetitions across sources, then clean what is held out.
 
     Held-out documents are chosen before anything is removed, so that no choice of what to keep can move
-    text between the splits, and one text is on one side only. `folder` takes temporary files. Raises `BadInput`
-    when the measure that decides what is kept does not exist.
+    text between the splits, and one text is on one side only. What resembles a document of an `earlier` corpus goes
+    first. `folder` takes temporary files. Raises `BadInput` when the measure that decides what is kept does not
+    exist.
     """
     count = len(candidates)
     verdict = np.zeros(count, np.int8)
@@ -91,8 +98,9 @@ def select(candidates: Candidates, data: Data, folder: Path) -> Selection:
             documents = selection.of(split)
             found = exact_duplicates(candidates.contents[documents], preferred[documents])
             _mark(selection, found, f"{_PREFIX[split]}exact_duplicate", documents, documents)
-    if settings.near or len(selection.of(HELD_OUT)):
-        _remove_near(candidates, selection, settings, preferred, folder)
+    if settings.near or len(selection.of(HELD_OUT)) or earlier is not None:
+        matches = _remove_near(candidates, selection, settings, preferred, folder, earlier)
+        selection = replace(selection, earlier=matches)
     if settings.cuts_passages:
         return _without_repeated_passages(candidates, selection, settings, preferred, folder)
     return selection
@@ -115,34 +123,80 @@ def _held_out(candidates: Candidates, share: float) -> Integers:
 
 
 def _remove_near(
-    candidates: Candidates, selection: Selection, settings: Deduplication, preferred: Integers, folder: Path
-) -> None:
-    """Mark near-duplicates within each split, and what is held out and resembles what is left to train on."""
+    candidates: Candidates,
+    selection: Selection,
+    settings: Deduplication,
+    preferred: Integers,
+    folder: Path,
+    earlier: EarlierCorpora | None,
+) -> Matches:
+    """Mark what resembles other documents, a group of those that may do so at a time; returns the earlier ones."""
     documents = np.flatnonzero(selection.verdict <= HELD_OUT)
+    count = len(documents)
 
     def read(places: Integers) -> npt.NDArray[np.uint32]:
-        return candidates.signatures(documents[places], settings)
+        own = candidates.signatures(documents[places[places < count]], settings)
+        if earlier is None or len(own) == len(places):
+            return own
+        both = np.empty((len(places), settings.permutations), np.uint32)
+        both[places < count], both[places >= count] = own, earlier.signatures(places[places >= count] - count)
+        return both
 
-    component = components(read, len(documents), settings, folder)
-    for places in groups(component, preferred[documents], _GROUP):
-        group = documents[places]
-        if settings.near:
-            for split in (TRAIN, HELD_OUT):
-                own = group[selection.verdict[group] == split]
-                found = near_duplicates(
-                    candidates.encoded_texts(own), settings, candidates.signatures(own, settings)
-                )
-                _mark(selection, found, f"{_PREFIX[split]}near_duplicate", own, own)
-        training, held_out = (group[selection.verdict[group] == split] for split in (TRAIN, HELD_OUT))
-        if len(training) and len(held_out):
-            found = near_others(
-                candidates.encoded_texts(held_out),
-                candidates.encoded_texts(training),
-                settings,
-                candidates.signatures(held_out, settings),
-                candidates.signatures(training, settings),
+    total = count + (0 if earlier is None else len(earlier))
+    order = np.concatenate([preferred[documents], len(candidates) + np.arange(count, total)])
+    matches = [Matches.none()]
+    for places in groups(components(read, total, settings, folder), order, _GROUP):
+        group = documents[places[places < count]]
+        if earlier is not None:
+            matches.append(
+                _in_earlier(candidates, selection, settings, group, earlier, places[places >= count] - count)
             )
-            _mark(selection, found, "held_out_near_training_text", held_out, training)
+        _remove_near_of_group(candidates, selection, settings, group[selection.verdict[group] <= HELD_OUT])
+    return joined_matches(matches)
+
+
+def _in_earlier(
+    candidates: Candidates,
+    selection: Selection,
+    settings: Deduplication,
+    group: Integers,
+    earlier: EarlierCorpora,
+    places: Integers,
+) -> Matches:
+    """Mark documents of a group that resemble one of some `places` of earlier corpora."""
+    found = near_others(
+        candidates.encoded_texts(group),
+        earlier.texts(places),
+        settings,
+        candidates.signatures(group, settings),
+        earlier.signatures(places),
+    )
+    found = Duplicates(found.index, places[found.duplicate_of], found.similarity)
+    removed = group[found.index]
+    selection.verdict[removed] = VERDICTS.index("in_earlier_corpus")
+    selection.similarity[removed] = found.similarity
+    return earlier.matches(group, found)
+
+
+def _remove_near_of_group(
+    candidates: Candidates, selection: Selection, settings: Deduplication, group: Integers
+) -> None:
+    """Mark near-duplicates within each split, and what is held out and resembles what is left to train on."""
+    if settings.near:
+        for split in (TRAIN, HELD_OUT):
+            own = group[selection.verdict[group] == split]
+            found = near_duplicates(candidates.encoded_texts(own), settings, candidates.signatures(own, settings))
+            _mark(selection, found, f"{_PREFIX[split]}near_duplicate", own, own)
+    training, held_out = (group[selection.verdict[group] == split] for split in (TRAIN, HELD_OUT))
+    if len(training) and len(held_out):
+        found = near_others(
+            candidates.encoded_texts(held_out),
+            candidates.encoded_texts(training),
+            settings,
+            candidates.signatures(held_out, settings),
+            candidates.signatures(training, settings),
+        )
+        _mark(selection, found, "held_out_near_training_text", held_out, training)
 
 
 def _without_repeated_passages(

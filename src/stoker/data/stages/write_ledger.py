@@ -109,7 +109,8 @@ def _fates(
         "split": split,
         "duplicate_source": sources.take(pa.array(candidates.sources[original], mask=~repeats)),
         "duplicate_of": originals.named(original),
-        "similarity": pa.array(selection.similarity[chosen], mask=~repeats),
+        "similarity": pa.array(selection.similarity[chosen], mask=np.isnan(selection.similarity[chosen])),
+        "detail": selection.earlier.details(chosen.start, chosen.stop),
         **{edits.reason: _or_null(edits.lost(chosen.start, chosen.stop)) for edits in selection.edits},
     }
 
