@@ -22,6 +22,7 @@ import stoker
 from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT, MANIFEST, Corpus
 from stoker.data.fingerprint import Inputs, changed_files, take_inputs
+from stoker.data.given_corpus import given_corpus
 from stoker.data.ledger import Ledger
 from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.licences import licence_of
@@ -61,6 +62,10 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     under `on_error: stop`, another process preparing the same corpus) and `StokerError` when the disk refuses;
     run again, it goes on where it was.
     """
+    given = given_corpus(loaded)
+    if given is not None:
+        _require_enough_tokens(given, loaded.recipe)
+        return given
     with explained_disk_errors(loaded.prepared_folder):
         loaded.prepared_folder.mkdir(parents=True, exist_ok=True)
     inputs = take_inputs(loaded, _workers(loaded.recipe), progress)
@@ -115,6 +120,7 @@ class _Preparation:
             candidates = Candidates(self._read, units)
             with self._timed("select"):
                 selection = self._selected(candidates)
+                candidates = candidates.with_edits(selection.edits)
             with self._timed("train the tokenizer"):
                 encoder = self._tokenizer(candidates, selection)
             with self._timed("tokenise"):
@@ -150,12 +156,13 @@ class _Preparation:
     def _notes(self) -> list[SourceNote]:
         """What the documents of each source went through, for the ledger."""
         data = self._recipe.data
+        cleaning = data.cleaning.located(self._loaded.folder)
         return [
             SourceNote(
                 source.name,
                 source.kind,
                 source.language,
-                tuple(OperatorNote.of(one) for one in operators_of(source, data.cleaning)),
+                tuple(OperatorNote.of(one) for one in operators_of(source, cleaning)),
             )
             for source in data.sources
         ]
