@@ -161,8 +161,8 @@ MEASURES: tuple[tuple[str, str], ...] = (
     ("loss of {} over that of the other sources", "{} 的损失与其他来源之比"),
     ("mean loss of the step's worst documents", "该步损失最高的文档的平均损失"),
     (
-        "loss of its batch over a usual one's, on the weights of step {}",
-        "其批次与普通批次的损失之比（用第 {} 步的权重）",
+        "{} of its batch over a usual one's, on the weights of step {}",
+        "其批次与普通批次的{}之比（用第 {} 步的权重）",
     ),
     ("gradient norm over the steps from here on", "梯度范数与此后各步之比"),
     ("factor by which the gradients of {} changed, the least of all parts", "{} 的梯度改变的倍数（各部分中最小）"),
@@ -212,7 +212,10 @@ MEASURES: tuple[tuple[str, str], ...] = (
     ("batches that lay ready", "预先备好的批次数"),
     ("clock of rank {}'s accelerator in hertz", "进程 {} 加速器的时钟频率（赫兹）"),
     ("rank {}'s accelerator", "进程 {} 的加速器"),
-    ("loss, computed twice from the same weights and batch", "由相同的权重与批次计算两次的损失"),
+    (
+        "losses and gradients of two processes, from the same weights and batch",
+        "两个进程由相同权重与批次算出的损失与梯度",
+    ),
     ("gradient norm of the next row", "下一行的梯度范数"),
     ("gradient norm, which nothing limits", "梯度范数（没有上限）"),
     ("rows until the loss was back", "损失恢复所用的行数"),
@@ -223,6 +226,8 @@ MEASURES: tuple[tuple[str, str], ...] = (
 """Measures of evidence; `{}` stands for a name. One that is not here is shown as it is recorded."""
 
 WORDS: dict[str, str] = {
+    "loss": "损失",
+    "gradient norm": "梯度范数",
     "the same": "相同",
     "different": "不同",
     "saved": "已保存",
@@ -265,5 +270,5 @@ def in_chinese(said: str) -> str | None:
     for pattern, chinese in _PATTERNS:
         found = pattern.fullmatch(said)
         if found is not None:
-            return chinese.format(*found.groups())
+            return chinese.format(*(WORDS.get(name, name) for name in found.groups()))
     return None

@@ -77,12 +77,10 @@ def bounds_of(samples: Integers) -> tuple[int, int]:
 
 
 def stretches_of(samples: Integers) -> list[list[int]]:
-    """Sample numbers as stretches of neighbours, ascending: first and last + 1 of each. What is there twice is in
-    two of them."""
-    ordered = np.sort(samples)
-    begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 2) != 1)
-    ends = np.append(begins[1:], ordered.size) - 1
-    return [[int(ordered[begin]), int(ordered[end]) + 1] for begin, end in zip(begins, ends, strict=True)]
+    """Sample numbers in their order, as stretches in which each follows the one before: first and last + 1."""
+    begins = np.flatnonzero(np.diff(samples, prepend=samples[:1] - 2) != 1)
+    ends = np.append(begins[1:], samples.size) - 1
+    return [[int(samples[begin]), int(samples[end]) + 1] for begin, end in zip(begins, ends, strict=True)]
 
 
 def weight_norm(modules: Mapping[str, ModuleSums]) -> float | None:
