@@ -84,6 +84,8 @@ def _formula_length(own: Any, start: Any) -> Any:
                     return i + 2 - start
             return 0
         i = start + 1
+        if i + 1 < own.size and own[i] == 102 and 65 <= own[i + 1] <= 90:
+            return 0  # \fB, \fI: a change of font in a manual page
         while i < own.size and _is_letter(own[i]):
             i += 1
         return i - start if i - start > 2 else 0
@@ -133,6 +135,9 @@ def _looks_like_code(own: Any, begin: Any, end: Any) -> Any:
     elif closes == 58 or closes == 44 or closes == 41 or closes == 40 or closes == 93 or closes == 91:
         # : , ) ( ] [
         signs += _WEAK
+    opens, second = own[first], own[first + 1] if first + 1 < end else _SPACE
+    if (opens == 35 and _is_letter(second)) or (opens == 47 and (second == 42 or second == 47)):
+        signs += _STRONG  # #include, /*, //
     assigned = called = False
     for i in range(first, end - 1):
         one, two = own[i], own[i + 1]

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from stoker.data.ledger.index import Hashes
+from stoker.data.ledger.index import Hashes, hash_of
 from stoker.data.ledger.reading import Ledger
 
-Integers = npt.NDArray[np.int64]
 ABSENT = "absent"
 """The fate of a document in the corpus that does not have it."""
+_APART = np.uint64(0x9E3779B97F4A7C15)
 _FATE = pl.coalesce(pl.col("reason"), pl.col("verdict"))
 
 
@@ -94,18 +94,25 @@ def difference(first: Ledger, second: Ledger, count: int = 5) -> Difference:
     Documents are the same when source and identifier are; of several with one identifier, the first of one corpus
     is held against the first of the other, and so on. Identifiers are compared by 64-bit hashes.
     """
-    sides = [_side(ledger) for ledger in (first, second)]
-    matched = sides[0].join(sides[1], on=["source", "key"], how="full", coalesce=True, suffix="_after")
-    fates = matched.with_columns(
-        pl.col("fate").fill_null(ABSENT).alias("before"),
-        pl.col("fate_after").fill_null(ABSENT).alias("after"),
+    sources = list(dict.fromkeys(one.name for ledger in (first, second) for one in ledger.description.sources))
+    fates = sorted({str(fate) for ledger in (first, second) for fate in ledger.summary().select(_FATE).to_series()})
+    fates.append(ABSENT)
+    sides = [_side(ledger, sources, fates) for ledger in (first, second)]
+    matched = sides[0].join(sides[1], on="key", how="full", coalesce=True, suffix="_after")
+    absent = len(fates) - 1
+    compared = matched.select(
+        pl.col("source").fill_null(pl.col("source_after")),
+        pl.col("fate").fill_null(absent).alias("before"),
+        pl.col("fate_after").fill_null(absent).alias("after"),
         pl.col("bytes_after").fill_null(pl.col("bytes")).alias("size"),
         (pl.col("text") != pl.col("text_after")).fill_null(value=False).alias("changed"),
+        "row",
+        "row_after",
     )
-    same = fates.filter(pl.col("before") == pl.col("after"))
-    moved = fates.filter(pl.col("before") != pl.col("after")).sort("row", "row_after", nulls_last=True)
+    same = compared.filter(pl.col("before") == pl.col("after"))
+    moved = compared.filter(pl.col("before") != pl.col("after")).sort("row", "row_after", nulls_last=True)
     transitions = [
-        _transition(str(source), str(before), str(after), own, count)
+        _transition(sources[source], fates[before], fates[after], own, count)
         for (source, before, after), own in moved.group_by("source", "before", "after", maintain_order=True)
     ]
     return Difference(
@@ -118,34 +125,35 @@ def difference(first: Ledger, second: Ledger, count: int = 5) -> Difference:
     )
 
 
-def _side(ledger: Ledger) -> pl.DataFrame:
-    """Row, key, fate, bytes and the text's beginning of SHA-256 of every document and fault."""
+def _side(ledger: Ledger, sources: Sequence[str], fates: Sequence[str]) -> pl.DataFrame:
+    """Row, key, source and fate (by their places in the lists), bytes, the first eight of the text's SHA-256."""
     frame = ledger.columns(
         [
-            "source",
-            _FATE.alias("fate"),
+            pl.col("source").replace_strict(sources, range(len(sources)), return_dtype=pl.UInt16),
+            _FATE.replace_strict(fates, range(len(fates)), return_dtype=pl.UInt16).alias("fate"),
             "bytes",
-            pl.col("sha256").bin.head(8).alias("text"),
+            pl.col("sha256").bin.head(8).bin.reinterpret(dtype=pl.UInt64).alias("text"),
         ]
     )
-    return frame.with_columns(
-        pl.Series("key", _keys(ledger.hashes(), frame["source"])), pl.arange(frame.height).alias("row")
-    )
+    keys = _keys(ledger, frame["source"].to_numpy(), sources)
+    return frame.with_columns(pl.Series("key", keys), pl.arange(frame.height, dtype=pl.UInt32).alias("row"))
 
 
-def _keys(hashes: Hashes, sources: pl.Series) -> Hashes:
-    """A key for each row that no other row of its source has: the second with an identifier gets another."""
-    numbers = sources.rank("dense").to_numpy().astype(np.int64)
-    order = np.lexsort((hashes, numbers))
-    again = np.zeros(len(order), bool)
-    if len(order) > 1:
-        ahead, behind = order[:-1], order[1:]
-        again[1:] = (hashes[ahead] == hashes[behind]) & (numbers[ahead] == numbers[behind])
+def _keys(ledger: Ledger, source: npt.NDArray[np.uint16], sources: Sequence[str]) -> Hashes:
+    """A key for each row that no other row has: of identifier, source, and how many had both before."""
+    hashes, rows = ledger.hashes()
+    keys = np.empty(len(rows), np.uint64)
+    keys[rows] = hashes
+    keys ^= np.asarray([hash_of(f"source {name}") for name in sources], np.uint64)[source]
+    equal = np.flatnonzero(hashes[1:] == hashes[:-1])
+    again = np.sort(np.unique(rows[np.concatenate([equal, equal + 1])]))  # rows whose identifier others have, too
+    order = again[np.argsort(keys[again], kind="stable")]
+    if not len(order):
+        return keys
+    first = np.flatnonzero(np.concatenate([[True], keys[order[1:]] != keys[order[:-1]]]))
     places = np.arange(len(order))
-    occurrence = np.empty(len(order), np.uint64)
-    occurrence[order] = (places - np.maximum.accumulate(np.where(again, 0, places))).astype(np.uint64)
-    with np.errstate(over="ignore"):
-        keys: Hashes = hashes + occurrence * np.uint64(0x9E3779B97F4A7C15)
+    occurrence = places - np.repeat(first, np.diff(np.append(first, len(order))))
+    keys[order] += occurrence.astype(np.uint64) * _APART
     return keys
 
 

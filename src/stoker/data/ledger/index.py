@@ -58,8 +58,6 @@ class Identifiers:
         first, after = (int(np.searchsorted(self._hashes, wanted, side)) for side in ("left", "right"))
         return np.asarray(self._rows[first:after], np.int64)
 
-    def by_row(self) -> Hashes:
-        """The hash of each row's identifier: uint64 [rows]."""
-        hashes = np.empty(len(self._rows), np.uint64)
-        hashes[self._rows] = self._hashes
-        return hashes
+    def in_order(self) -> tuple[Hashes, Places]:
+        """All hashes, ascending, and the rows that have them; equal hashes in the rows' order. Both [rows]."""
+        return self._hashes, self._rows

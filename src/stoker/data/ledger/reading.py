@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from stoker.data.ledger.description import Description
 from stoker.data.ledger.funnel import funnel_of
-from stoker.data.ledger.index import PLACE, Identifiers
+from stoker.data.ledger.index import PLACE, Hashes, Identifiers, Places
 from stoker.data.ledger.schema import (
     DESCRIPTION,
     FILES,
@@ -128,9 +128,9 @@ class Ledger:
                 row["sha256"] = row["sha256"].hex()
         return [found[row] for row in wanted.tolist()]
 
-    def hashes(self) -> npt.NDArray[np.uint64]:
-        """A hash of each row's identifier: uint64 [rows]."""
-        return self._identifiers.by_row()
+    def hashes(self) -> tuple[Hashes, Places]:
+        """The hashes of all identifiers, ascending, and the rows that have them. Both [rows]."""
+        return self._identifiers.in_order()
 
     def columns(self, names: Sequence[str | pl.Expr]) -> pl.DataFrame:
         """Some columns of all rows."""

@@ -15,13 +15,21 @@ import numpy as np
 import polars as pl
 
 from stoker.data.ledger.description import RuleNote, SourceNote
-from stoker.data.ledger.reading import Ledger
+from stoker.data.ledger.reading import Integers, Ledger
 from stoker.data.ledger.schema import MEASURE, SELECTION
 from stoker.errors import BadInput
 
 Change = Literal["passes", "dropped", "other reason", "dropped before"]
 """What becomes of a document: it passes the operator that dropped it; it is dropped though it was kept or held out;
 it is dropped for another reason of the same operator; it is dropped by this operator and no more by a later one."""
+
+_GROUP = ("change", "source", "kind", "language", "reason", "will")
+_GROUPED: dict[str, Any] = dict.fromkeys(_GROUP, pl.String) | {
+    "documents": pl.UInt32,
+    "bytes": pl.Int64,
+    "tokens": pl.Int64,
+    "row": pl.List(pl.UInt32),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +106,7 @@ def what_if(ledger: Ledger, thresholds: Mapping[str, float], count: int = 20) ->
         changed=_summed(ledger, changes),
         later=tuple(stage for stage in (*description.stages, SELECTION) if stage in later | {SELECTION}),
         orphans=_orphans(ledger, changes),
-        rows={
-            str(change): _spread(own["row"].to_numpy(), count)
-            for (change,), own in changes.group_by("change", maintain_order=True)
-        },
+        rows={change: _spread(_rows(changes, change), count) for change in dict.fromkeys(changes["change"])},
     )
 
 
@@ -117,10 +122,13 @@ def _moved(ledger: Ledger, thresholds: Mapping[str, float]) -> tuple[Moved, ...]
 
 
 def _changes(ledger: Ledger, source: SourceNote, place: int, thresholds: Mapping[str, float]) -> pl.DataFrame:
-    """The rows of a source of which an operator would say another thing than it did."""
+    """Groups of a source's rows of which an operator would say another thing than it did, by `_GROUP`."""
     operator = source.operators[place]
     reached = [one.name for one in source.operators[place:]] + [SELECTION]
     moved = [replace(rule, threshold=thresholds.get(rule.reason, rule.threshold)) for rule in operator.rules]
+    moving = [(one, other) for one, other in zip(operator.rules, moved, strict=True) if one != other]
+    if not moving:
+        return pl.DataFrame(schema=_GROUPED)
     here = pl.col("stage") == operator.name
     by_rule = here & pl.col("reason").is_in([rule.reason for rule in operator.rules])
     frame = (
@@ -131,6 +139,8 @@ def _changes(ledger: Ledger, source: SourceNote, place: int, thresholds: Mapping
             pl.col("verdict") != "fault",
             pl.col("stage").is_null() | (pl.col("stage").is_in(reached) & (~here | by_rule)),
         )
+        # Few rows lie between two thresholds: the other measures are looked at for these alone.
+        .filter(pl.any_horizontal(_rejects(one).ne_missing(_rejects(other)) for one, other in moving))
         # Both sides are judged from the measures as they are kept, in 32 bits, so that rounding changes nothing.
         .with_columns(_verdict(operator.rules).alias("was"), _verdict(moved).alias("will"))
         .filter(pl.col("was").ne_missing(pl.col("will")))
@@ -145,7 +155,10 @@ def _changes(ledger: Ledger, source: SourceNote, place: int, thresholds: Mapping
         .then(pl.lit("dropped before"))
         .otherwise(pl.lit("dropped"))
     )
-    return ledger.collected(frame.with_columns(change.alias("change")))
+    groups = frame.with_columns(change.alias("change")).group_by(_GROUP, maintain_order=True)
+    return ledger.collected(
+        groups.agg(pl.len().alias("documents"), pl.col("bytes").sum(), pl.col("tokens").sum(), "row")
+    )
 
 
 def _verdict(rules: Sequence[RuleNote]) -> pl.Expr:
@@ -163,12 +176,9 @@ def _rejects(rule: RuleNote) -> pl.Expr:
 
 def _summed(ledger: Ledger, changes: pl.DataFrame) -> tuple[Changed, ...]:
     rates = _bytes_per_token(ledger)
-    keys = ["change", "source", "kind", "language", "reason", "will"]
-    sums = changes.group_by(keys, maintain_order=True).agg(
-        pl.len().alias("documents"), pl.col("bytes").sum(), pl.col("tokens").sum()
-    )
     found = []
-    for row in sums.sort("documents", descending=True, maintain_order=True).iter_rows(named=True):
+    sums = changes.drop("row").sort("documents", descending=True, maintain_order=True)
+    for row in sums.iter_rows(named=True):
         tokens = row["tokens"] or round(row["bytes"] / rates.get(row["source"], float("inf")))
         found.append(
             Changed(
@@ -194,20 +204,27 @@ def _bytes_per_token(ledger: Ledger) -> dict[str, float]:
 
 def _orphans(ledger: Ledger, changes: pl.DataFrame) -> int:
     """How many documents were dropped as copies of documents that would now be dropped themselves."""
-    lost = changes.filter(pl.col("change") == "dropped")["row"].to_numpy()
-    if not len(lost):
-        return 0
-    originals = pl.DataFrame(ledger.at(lost, ["source", "identifier"]))
-    copies = ledger.rows().filter(pl.col("duplicate_of").is_not_null()).select("duplicate_source", "duplicate_of")
-    matched = copies.join(
-        originals.lazy().unique(),
-        left_on=["duplicate_source", "duplicate_of"],
-        right_on=["source", "identifier"],
-        how="semi",
+    lost = _rows(changes, "dropped")
+    copies = ledger.rows().filter(pl.col("duplicate_of").is_not_null())
+    repeated = ledger.collected(
+        copies.group_by(pl.col("duplicate_source").alias("source"), pl.col("duplicate_of").alias("identifier")).agg(
+            pl.len().alias("copies")
+        )
     )
-    return int(ledger.collected(matched.select(pl.len())).item())
+    if not len(lost) or not repeated.height:
+        return 0
+    rows = pl.LazyFrame({"row": lost.astype(np.uint32)})
+    originals = ledger.rows().select("source", "identifier").with_row_index("row").join(rows, on="row", how="semi")
+    matched = originals.join(repeated.lazy(), on=["source", "identifier"])
+    return int(ledger.collected(matched.select(pl.col("copies").sum())).item())
 
 
-def _spread(rows: np.ndarray[Any, np.dtype[Any]], count: int) -> tuple[int, ...]:
+def _rows(changes: pl.DataFrame, change: str) -> Integers:
+    """All rows with one change, in order."""
+    lists = changes.filter(pl.col("change") == change)["row"]
+    return np.sort(np.concatenate([np.empty(0, np.int64), *(rows.to_numpy().astype(np.int64) for rows in lists)]))
+
+
+def _spread(rows: Integers, count: int) -> tuple[int, ...]:
     chosen = rows if len(rows) <= count else rows[np.arange(count) * len(rows) // count]
     return tuple(int(row) for row in chosen)
