@@ -70,6 +70,8 @@ def cases(pieces: dict[str, list[str]], code: list[str], length: int, most: int)
         of = code if label == "code" else pieces[label]
         for _ in range(1000):
             text = draw.choice(of)
+            while len(text) < length and label in ("zh", "ja"):
+                text += draw.choice(of)
             if len(text) >= length:
                 at = draw.randrange(len(text) - length + 1)
                 at = text.rfind("\n" if whole_lines else " ", 0, at + 1) + 1

@@ -38,6 +38,8 @@ class Cleaning(Section):
     """Bring the Chinese of prose and mathematics into one script, phrase by phrase (needs `stoker[chinese]`)."""
     half_width_letters: bool = False
     """Write full-width Latin letters and digits of Chinese text (`ＡＢＣ１`) in their usual width."""
+    line_cleaning: bool = True
+    """Cut lines that are no part of the text out of prose: furniture of pages, running heads, rows of signs."""
     languages: tuple[str, ...] = ()
     """Tags of the languages to keep in prose, such as `[zh, en]`; not given, a source keeps its `language`."""
 

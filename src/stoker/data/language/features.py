@@ -79,7 +79,7 @@ def plain_form(own: Any, plain: Any, alphabet: Any, wanted: int) -> Any:
 
 
 @compiled
-def bucket(value: Any, seed: Any) -> int:
+def bucket(value: Any, seed: Any) -> Any:
     """The bucket of a hash."""
     value = (value ^ seed) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(29))) * np.uint64(0x94D049BB133111EB)

@@ -10,6 +10,7 @@ from stoker.data.operators.cleaning import Clean
 from stoker.data.operators.decontamination import Decontaminate
 from stoker.data.operators.filtering import Filter
 from stoker.data.operators.language import IdentifyLanguage
+from stoker.data.operators.lines import CleanLines
 from stoker.data.operators.operator import Operator
 from stoker.data.operators.personal_data import MaskPersonalData
 from stoker.data.operators.removal import Remove
@@ -38,6 +39,7 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
         Clean(),
         ChineseScript.of(source, cleaning),
         IdentifyLanguage.of(source, cleaning),
+        CleanLines.of(source, cleaning),
         Filter.of(source, cleaning),
         MaskPersonalData.of(source, cleaning),
         NoteUnsafe.of(cleaning),
