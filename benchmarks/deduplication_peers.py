@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 import resource
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 THRESHOLD, PERMUTATIONS, BANDS, ROWS, SIZE = 0.8, 128, 21, 6, 5
@@ -83,8 +85,32 @@ def gaoya(file: str) -> int:
     return removed
 
 
+def text_dedup(file: str) -> int:
+    """Its own command, in a process of its own; loading the file into its data set is part of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = {
+            "path": "json",
+            "data_files": file,
+            "split": "train",
+            "column": "text",
+            "cache_dir": f"{folder}/cache",
+            "output": f"{folder}/out",
+            "num_perm": PERMUTATIONS,
+            "ngram": SIZE,
+            "threshold": THRESHOLD,
+            "b": BANDS,
+            "r": ROWS,
+            "num_proc": 1,
+        }
+        options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+        subprocess.run([sys.executable, "-m", "text_dedup.minhash", *options], check=True, capture_output=True)
+        from datasets import load_from_disk
+
+        return sum(1 for _ in texts(file)) - len(load_from_disk(f"{folder}/out"))
+
+
 def main() -> None:
-    run = {"datasketch": datasketch, "rensa": rensa, "gaoya": gaoya}[sys.argv[1]]
+    run = {"datasketch": datasketch, "rensa": rensa, "gaoya": gaoya, "text-dedup": text_dedup}[sys.argv[1]]
     if sys.argv[1] == "datasketch":
         import datasketch as _  # noqa: F401
     before = _seconds()
