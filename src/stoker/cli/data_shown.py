@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.cli.terminal_text import one_line, printable
 from stoker.console import table
 from stoker.plural import counted
-from stoker.wording import percent, size
+from stoker.wording import percent, size, words
 
 if TYPE_CHECKING:
     from stoker.data.ledger.borderline import Borderline
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _GROUPS_SHOWN = 8
 _MEASURE = "measure."
+_CUT = ("repeated_paragraphs", "repeated_lines", "repeated_substrings")
 
 
 def ledger_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -76,8 +77,8 @@ def falls_text(cells: Sequence[Fall], by: str, warned: Sequence[str]) -> str:
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for cell in cells:
         mark = " !" if cell.far else ""
-        words = f"{percent(cell.share)} ({cell.documents:,}){mark}" if cell.documents else "-"
-        rows.setdefault((cell.stage, cell.reason), {})[cell.group] = words
+        share = f"{percent(cell.share)} ({cell.documents:,}){mark}" if cell.documents else "-"
+        rows.setdefault((cell.stage, cell.reason), {})[cell.group] = share
     lines = [[*pair, *(own.get(name, "not asked") for name in shown)] for pair, own in rows.items()]
     text = table(["stage", "reason", *map(printable, shown)], lines)
     if len(shown) < len(groups):
@@ -99,6 +100,9 @@ def history_text(row: Mapping[str, Any], description: Description) -> str:
         f"  {printable(row['source'])}: {row['kind']}{language}; {counted(row['characters'], 'characters')}, "
         f"{counted(row['bytes'], 'bytes')}; sha256 {row['sha256']}"
     )
+    if row["detail"]:
+        lines.append(f"  {one_line(row['detail'])}")
+    lines += [f"  {row[cut]:,} characters cut: {words(cut)}" for cut in _CUT if row.get(cut)]
     if row["duplicate_of"]:
         lines.append(
             f"  repeats {printable(row['duplicate_of'])} of {printable(row['duplicate_source'])}"
@@ -136,11 +140,11 @@ def what_if_text(found: WhatIf, samples: Mapping[str, Sequence[Mapping[str, Any]
         f"({', '.join(map(printable, one.sources))})"
         for one in found.moved
     ]
-    for change, words in _CHANGES.items():
+    for change, about_it in _CHANGES.items():
         documents, length, tokens = found.total(change)
         if documents:
             about = "" if change == "dropped" else "about "
-            lines.append(f"{counted(documents, 'documents')} {words}: {size(length)}, {about}{tokens:,} tokens")
+            lines.append(f"{counted(documents, 'documents')} {about_it}: {size(length)}, {about}{tokens:,} tokens")
     if not found.changed:
         return "\n".join([*lines, "no document would meet another fate\n"])
     if found.total("passes")[0]:
@@ -219,8 +223,8 @@ def _measures(row: Mapping[str, Any], description: Description) -> str:
         if source.name == row["source"]:
             value = row.get(_MEASURE + rule.measure)
             sign = ">" if rule.drops == "above" else "<"
-            words = f"{rule.reason}: dropped {sign} {rule.threshold:.4g}" + (" !" if rule.rejects(value) else "")
-            rules.setdefault(rule.measure, []).append(words)
+            mark = " !" if rule.rejects(value) else ""
+            rules.setdefault(rule.measure, []).append(f"{rule.reason}: dropped {sign} {rule.threshold:.4g}{mark}")
     names = [name for name in description.measures if row.get(_MEASURE + name) is not None]
     if not names:
         return ""

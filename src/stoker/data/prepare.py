@@ -25,6 +25,7 @@ from stoker.data.fingerprint import Inputs, changed_files, take_inputs
 from stoker.data.given_corpus import given_corpus
 from stoker.data.ledger import Ledger
 from stoker.data.ledger.description import OperatorNote, SourceNote
+from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.operators import operators_of
 from stoker.data.reading.units import Unit, plan_units
@@ -213,7 +214,7 @@ class _Preparation:
         shards: dict[str, dict[str, list[Shard]]],
         encoder: TextEncoder,
     ) -> dict[str, Any]:
-        settings = self._recipe.tokenizer
+        settings, ledger = self._recipe.tokenizer, Ledger(self._corpus)
         sources = []
         for source in self._recipe.data.sources:
             splits = {}
@@ -252,7 +253,8 @@ class _Preparation:
             },
             "dtype": token_dtype(encoder.vocabulary_size),
             "sources": sources,
-            "funnel": Ledger(self._corpus).funnel(),
+            "funnel": ledger.funnel(),
+            "falls": far_falls(ledger.summary(), ledger.description),
         }
 
 

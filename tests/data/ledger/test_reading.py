@@ -69,6 +69,7 @@ def test_a_sample_is_spread_over_the_rows_with_a_reason(corpus: Corpus) -> None:
 
 def test_the_funnel_of_the_ledger_is_the_manifests(corpus: Corpus) -> None:
     assert Ledger(corpus.folder).funnel() == corpus.manifest["funnel"]
+    assert corpus.manifest["falls"] == []
     stages = [entry["stage"] for entry in corpus.manifest["funnel"] if entry["source"] == "english"]
     assert stages[:3] == ["read", "fault", "reading"]
     assert stages[-3:] == ["exact_duplicate", "near_duplicate", "kept"]

@@ -18,6 +18,7 @@ from stoker.data.ledger.description import Description
 from stoker.data.ledger.schema import READING, SELECTION
 
 Grouping = Literal["kind", "language", "content"]
+_GROUPINGS: tuple[Grouping, ...] = ("kind", "language", "content")
 CONTENT = {"cjk": "Chinese, Japanese or Korean", "formula": "formulae", "code": "code"}
 """Classes of text that a document may belong to, more than one at once, by the characters it holds."""
 NEITHER = "none of these"
@@ -106,8 +107,14 @@ def warnings(cells: Sequence[Fall]) -> list[str]:
 
 def all_warnings(summary: pl.DataFrame, description: Description) -> list[str]:
     """The warnings by kind, by language and by class of text."""
-    groupings: tuple[Grouping, ...] = ("kind", "language", "content")
-    return [one for by in groupings for one in warnings(falls(summary, description, by))]
+    return [one for by in _GROUPINGS for one in warnings(falls(summary, description, by))]
+
+
+def far_falls(summary: pl.DataFrame, description: Description) -> list[dict[str, Any]]:
+    """What is warned of, as plain dictionaries with `by`: `kind`, `language` or `content`."""
+    return [
+        {"by": by, **cell.as_json()} for by in _GROUPINGS for cell in falls(summary, description, by) if cell.far
+    ]
 
 
 def _grouped(summary: pl.DataFrame, by: Grouping) -> pl.DataFrame:
