@@ -29,6 +29,8 @@ _FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _LETTERS_OF_TOKEN = 16
 """For which there is room on average at first."""
+_ROOM = 1 << 17
+"""For pairs, and for their occurrences beside the first, at first."""
 PAIRS, PLACES, WAITING, MERGES = 0, 1, 2, 3
 """What is counted in the state: pairs, their occurrences, pairs in the heap, merges."""
 
@@ -84,12 +86,13 @@ def learn_merges(counted: WordCounts, specials: Sequence[str], size: int, least:
 
     Pairs that occur fewer than `least` times are not merged, so the vocabulary may be smaller.
     """
-    letters = sorted(byte_of_letter())
-    tokens = _first_tokens([*specials, *letters], size)
-    place = {letter: len(specials) + number for number, letter in enumerate(letters)}
+    first = [*specials, *sorted(byte_of_letter())]
+    room = max(size, len(first))
+    tokens = word_table(room.bit_length() + 2, room * _LETTERS_OF_TOKEN + sum(map(len, first)))
+    place = {text: number_of(*tokens, codes_of(text)) for text in first}
     ids_of_bytes = np.asarray([place[letter] for letter in letter_of_byte()], np.int64)
     symbols = _symbols(counted, ids_of_bytes)
-    pairs = _tables(1 << 17, len(symbols.ids) + (1 << 17))
+    pairs = _tables(_ROOM, len(symbols.ids) + _ROOM)
     merges = np.empty((size, 3), np.int64)
     state = np.zeros(4, np.int64)
     _find_pairs(symbols, pairs, state)
@@ -98,14 +101,6 @@ def learn_merges(counted: WordCounts, specials: Sequence[str], size: int, least:
         tokens = tokens._replace(letters=np.concatenate([tokens.letters, np.empty_like(tokens.letters)]))
         merges = np.concatenate([merges, np.empty_like(merges)])
     return Learnt(_written(tokens), merges[: state[MERGES]].copy())
-
-
-def _first_tokens(texts: Sequence[str], size: int) -> WordTable:
-    room = max(size, len(texts))
-    tokens = word_table(room.bit_length() + 2, room * _LETTERS_OF_TOKEN)
-    for text in texts:
-        number_of(*tokens, codes_of(text))
-    return tokens
 
 
 def _written(tokens: WordTable) -> tuple[str, ...]:
