@@ -18,8 +18,8 @@ from stoker.data.unsafe import UNSAFE
 _PAGE = Path(__file__).parents[3] / "docs" / "filters.md"
 _FOUND_BY = {
     "email": "form; not `git@`, `noreply@`, domains kept for examples, logins in addresses",
-    "phone": "international with country code; North American; Chinese mobile (where Chinese or a word for phone stands "
-    "before it) and landline",
+    "phone": "international with country code; North American; Chinese mobile (behind Chinese or a word for phone) "
+    "and landline",
     "chinese_id": "18 characters: province, date of birth, check digit (GB 11643)",
     "us_ssn": "three hyphenated parts that have been given out",
     "iban": "length of the country, remainder 97 (ISO 13616)",
@@ -48,8 +48,8 @@ def _measure_rows() -> Iterator[str]:
     for name, measure in MEASURES.items():
         if measure.__doc__ is not None and "partial" not in type(measure).__name__:
             yield f"| `{name}` | {' '.join(measure.__doc__.split())} |"
-    yield "| `filter.commonest_N_words_share` | Characters of the commonest run of N words, of all (N from 2 to 4). |"
-    yield "| `filter.repeated_N_words_share` | Characters in runs of N words that occurred before (N from 5 to 10). |"
+    yield "| `filter.commonest_N_words_share` | Characters of the commonest run of N words, of all (N: 2 to 4). |"
+    yield "| `filter.repeated_N_words_share` | Characters in runs of N words that occurred before (N: 5 to 10). |"
 
 
 def _edit_rows() -> Iterator[str]:

@@ -16,7 +16,7 @@ from stoker.data.minhash import Hashes, code_points, shingle_hashes, token_hashe
 _MOST_ITEMS_OF_A_RUN = 10
 """A run of words in more items than this is a template of the evaluation set."""
 _LEAST_TOKENS = {False: 6, True: 10}
-"""Shorter items (in words; in characters) are no evidence and are not looked for."""
+"""Items of fewer distinct words (characters) are no evidence and are not looked for."""
 _SEED = {False: 3, True: 5}
 _LIKENESS = {False: 0.8, True: 0.85}
 """With these, an item that differs by substituted or left-out tokens alone always has a seed in common."""
@@ -84,13 +84,14 @@ class EvaluationIndex:
         long: dict[bool, list[tuple[int, Hashes]]] = {False: [], True: []}
         short: dict[bool, list[tuple[int, Hashes]]] = {False: [], True: []}
         for number, (_, text) in enumerate(items):
-            tokens, unspaced = token_hashes(text, symbols=False), _is_unspaced(text)
+            tokens, count = token_hashes(text, symbols=False), count_characters(code_points(text))
+            unspaced = count.unspaced_letters > count.spaced_words
             if len(tokens) >= sizes[unspaced]:
                 long[unspaced].append((number, tokens))
-            elif len(tokens) >= _LEAST_TOKENS[unspaced]:
+            elif len(np.unique(tokens)) >= _LEAST_TOKENS[unspaced] and count.letters > count.visible // 2:
                 short[unspaced].append((number, tokens))
         self.not_looked_for = len(items) - sum(map(len, (*long.values(), *short.values())))
-        """Items too short to be evidence."""
+        """Items too short to be evidence, or short and mostly digits and symbols."""
         self._runs = [runs for key in sizes if len(runs := _Runs(long[key], sizes[key]))]
         self._short = [one for key in sizes if len(one := _Short(short[key], _SEED[key], _LIKENESS[key]))]
 
@@ -116,8 +117,3 @@ class EvaluationIndex:
             for own, likeness in found_short(tokens, seeds, short, marked):
                 best = max(best or (0.0, -1), (likeness, -int(short.numbers[own])))
         return None if best is None else Contamination(-best[1], best[0], marked)
-
-
-def _is_unspaced(text: str) -> bool:
-    count = count_characters(code_points(text))
-    return count.unspaced_letters > count.spaced_words
