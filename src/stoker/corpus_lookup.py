@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.data.corpus import Corpus
 from stoker.data.ledger import Ledger
-from stoker.data.prepare import find_prepared
 from stoker.errors import BadInput
 from stoker.plural import counted
-from stoker.recipe.loading import load_recipe
 from stoker.run_directory import RunDirectory
 from stoker.training.origin import corpus_of
+
+if TYPE_CHECKING:  # a corpus's own folder is looked into without loading what recipes need
+    from stoker.recipe.loading import LoadedRecipe
 
 _FILES_NAMED = 12
 
 
-def history_of(corpus: Corpus, name: str) -> list[dict[str, Any]]:
+def history_of(corpus: Corpus, name: str, most: int | None = None) -> list[dict[str, Any]]:
     """Ledger rows of a document, by identifier, or of a file: as the ledger has it, by path, or by its last parts.
 
-    Raises `BadInput` when there is none, or when the name is that of several files.
+    Of a file, at most the first `most` documents and faults. Raises `BadInput` when there is none, or when the name
+    is that of several files.
     """
     ledger = Ledger(corpus.folder)
-    rows = ledger.why(name)
+    rows = ledger.why(name, most)
     if rows:
         return rows
     path = Path(name).expanduser()
     files = ledger.files_like(str(path.absolute()) if path.exists() else str(path))
     if len(files) == 1:
-        return ledger.why(files[0])
+        return ledger.why(files[0], most)
     if files:
         more = f", and {len(files) - _FILES_NAMED:,} more" if len(files) > _FILES_NAMED else ""
         raise BadInput(
@@ -39,6 +42,26 @@ def history_of(corpus: Corpus, name: str) -> list[dict[str, Any]]:
     raise BadInput(
         f"the ledger knows no document and no file named {name!r}; `stoker data sample` shows some names"
     )
+
+
+def recipe_at(path: Path) -> LoadedRecipe | None:
+    """The recipe in whose files the text of `corpus_at(path)` lies; None where that is not known or gone."""
+    from stoker.recipe.loading import load_recipe
+
+    if path.is_file():
+        return load_recipe(path)
+    if not path.is_dir() or (path / "manifest.json").is_file():
+        return None
+    run = RunDirectory(path)
+    recipe = _recipe_behind(run) if run.origin.is_file() else run.recipe
+    return load_recipe(recipe) if recipe is not None and recipe.is_file() else None
+
+
+def _recipe_behind(run: RunDirectory) -> Path | None:
+    try:
+        return Path(json.loads(run.origin.read_text(encoding="utf-8"))["recipe"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def corpus_at(path: Path) -> Corpus:
@@ -55,6 +78,9 @@ def corpus_at(path: Path) -> Corpus:
         if not run.recipe.is_file():
             raise BadInput(f"{path} is neither a run nor a prepared corpus; give a recipe, a run or a corpus")
         path = run.recipe  # a folder that holds a recipe and no run
+    from stoker.data.prepared import find_prepared
+    from stoker.recipe.loading import load_recipe
+
     corpus = find_prepared(load_recipe(path))
     if corpus is None:
         raise BadInput(f"the text of {path} is not prepared yet; run `stoker prepare {path}` first")

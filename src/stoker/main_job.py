@@ -10,7 +10,8 @@ from typing import Any
 
 from stoker.checkpoint import Place
 from stoker.data.corpus import Corpus
-from stoker.data.prepare import find_prepared, prepare
+from stoker.data.prepare import prepare
+from stoker.data.prepared import find_prepared
 from stoker.errors import BadInput
 from stoker.model.huggingface import ExportReport, export_model
 from stoker.planning import Machine, Plan

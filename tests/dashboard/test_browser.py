@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from stoker.dashboard import doctor
 from stoker.dashboard.application import Watching
+from stoker.dashboard.doctor import with_words
 from stoker.dashboard.serving import Address, bound_socket, server_for
+from stoker.dashboard.watched import WatchedRun
 from tests.dashboard.watched_runs import SPIKE, append_steps, write_run
 
 pytestmark = pytest.mark.slow
@@ -149,6 +153,77 @@ def test_two_runs_are_laid_over_each_other_and_compared(chromium: Browser, tmp_p
         page.locator("#difference").scroll_into_view_if_needed()
         page.wait_for_selector("#difference table", timeout=30_000)
         assert "60 steps in both" in page.inner_text("#difference")
+
+
+def test_of_runs_laid_over_each_other_the_one_on_the_map_and_in_the_funnel_is_chosen(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "a", name="first", ranks=(0, 1))
+    write_run(tmp_path / "b", name="second", steps=60, ranks=(0, 1, 2))
+    funnel = [
+        {"source": "only in the second", "stage": stage, "reason": "", "documents": 9, "bytes": 99}
+        for stage in ("read", "kept")
+    ]
+    (tmp_path / "b" / "corpus.json").write_text(json.dumps({"funnel": funnel}))
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        assert page.locator("select.which").count() == 0
+        for box in page.locator("table.runs input[type=checkbox]").all():
+            box.check()
+        page.locator(".bar a.plain").click()
+        drawn(page)
+        page.locator("#heat-ranks").scroll_into_view_if_needed()
+        page.wait_for_selector("#heat-ranks canvas", timeout=30_000)
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        with page.expect_request(lambda request: "/heat" in request.url):
+            page.locator("#heat-ranks select.which").select_option(label="second")
+        page.wait_for_function("() => document.querySelector('#data').innerText.includes('only in the second')")
+        page.wait_for_function(
+            "() => document.querySelector('#heat-ranks select.which').selectedOptions[0].text === 'second'"
+        )
+        second = page.locator("#heat-ranks select.which").input_value()
+        assert page.locator("#data select.which").input_value() == second
+        page.wait_for_function("() => document.querySelector('#heat-ranks canvas').height >= 3 * 18 + 16")
+        assert any(f"/run/{second}/heat" in url for url in asked)
+        assert not any("/lines" in url for url in asked)
+        page.locator("#data select.which").select_option(label="first")
+        page.wait_for_function("() => !document.querySelector('#data').innerText.includes('only in the second')")
+
+
+def test_on_the_chinese_page_a_finding_is_told_in_chinese(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path)
+    evidence = {"measure": "loss", "expected": "the same", "observed": 9.0, "step": SPIKE}
+    weighed = {"cause": "hard_documents", "score": 1.0, "speaks_for": [evidence], "speaks_against": []}
+    found = with_words({
+        "kind": "spike", "cause": "garbled_text", "severity": "warning", "first_step": SPIKE, "last_step": SPIKE,
+        "evidence": [evidence], "alternatives": [weighed], "documents": [], "ranks": [], "sources": [], "names": [],
+        "remedy": {"action": "leave_out_documents", "arguments": {"step": SPIKE}},
+    })  # fmt: skip
+
+    async def diagnosed(run: WatchedRun) -> dict[str, Any]:
+        return {"state": "done", "findings": [found]}
+
+    monkeypatch.setattr(doctor, "_diagnosed", diagnosed)
+    monkeypatch.setattr(doctor, "_BEGIN_AFTER_SECONDS", 0.0)
+    with served(tmp_path) as address, page_at(chromium, address, locale="zh-CN") as page:
+        page.wait_for_selector("#findings .finding", timeout=30_000)
+        text = page.inner_text("#findings .finding")
+        for chinese in (
+            "尖峰: 乱码文本",
+            found["chinese"]["meanings"]["garbled_text"],
+            "损失：9，预期 相同",
+            "剔除这些文档",
+        ):
+            assert chinese in text
+        assert f"stoker data show {tmp_path} --step {SPIKE}" in text
+        assert "leave these documents out" not in text
+        page.locator("#top button").first.click()
+        page.wait_for_function(
+            "() => document.querySelector('#findings').innerText.includes('leave these documents out')"
+        )
+        assert found["meanings"]["garbled_text"] in page.inner_text("#findings .finding")
 
 
 def test_what_is_written_meanwhile_appears(chromium: Browser, tmp_path: Path) -> None:

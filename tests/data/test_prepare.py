@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 
 from stoker.data.corpus import Corpus
 from stoker.data.ledger import Ledger
-from stoker.data.prepare import find_prepared, prepare
+from stoker.data.prepare import prepare
+from stoker.data.prepared import find_prepared
 from stoker.data.workers import processor_count
 from stoker.durable_files import sha256_of_file
 from stoker.errors import BadInput, StokerError
@@ -212,7 +213,7 @@ def test_empty_and_missing_texts_are_counted_and_the_job_ends_well(tmp_path: Pat
     (tmp_path / "a.jsonl").write_text("\n".join(good[:index] + empty + good[index:]))
     corpus = prepare(small_recipe(tmp_path, sources=one_source()), Silent())
     counted = {(e["stage"], e.get("reason")): e["documents"] for e in corpus.manifest["funnel"]}
-    assert counted["filter", "empty"] == 4
+    assert counted["reading", "empty"] == 4
     assert counted["fault", "no_text_field"] == 1
     assert counted["read", None] == 44
 

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import polars as pl
+import pyarrow as pa
 import pytest
 
 from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
+from stoker.data.ledger.description import SourceNote
+from stoker.data.ledger.writing import LedgerWriter
 from stoker.data.showing import show_step
 from stoker.errors import BadInput
 from tests.data.corpora import build_corpus, byte_document, recipe_for
@@ -22,26 +24,30 @@ def corpus(tmp_path: Path) -> Corpus:
 
 
 def write_ledger(corpus: Corpus) -> None:
-    rows = [
-        {
+    writer = LedgerWriter(corpus.folder / "ledger", [SourceNote(name, "prose", None, ()) for name in "ab"])
+    for source in "ab":
+        rows = [
+            {
+                "source": source,
+                "file": f"{source}/{index}.txt",
+                "position": "file",
+                "identifier": f"{source}-{split}-{index}",
+                "verdict": "kept",
+                "split": split,
+                "document": index,
+            }
+            for split in ("train", "held_out")
+            for index in range(4)
+        ]
+        dropped = {
             "source": source,
-            "file": f"{source}/{index}.txt",
+            "file": "a/bad.txt",
             "position": "file",
-            "identifier": f"{source}-{split}-{index}",
-            "verdict": "kept",
-            "split": split,
-            "document": index,
+            "identifier": "bad",
+            "verdict": "dropped",
         }
-        for source in "ab"
-        for split in ("train", "held_out")
-        for index in range(4)
-    ]
-    dropped = {"source": "a", "file": "a/bad.txt", "position": "file", "identifier": "a-bad", "verdict": "dropped"}
-    folder = corpus.folder / "ledger"
-    folder.mkdir()
-    frame = pl.DataFrame([*rows, {**dropped, "split": None, "document": None}])
-    frame[:9].write_parquet(folder / "part-00000.parquet")
-    frame[9:].write_parquet(folder / "part-00001.parquet")
+        writer.add(pa.Table.from_pylist([*rows, dropped], writer.schema))
+    writer.close()
 
 
 def test_a_step_is_shown_with_the_very_documents_it_saw(corpus: Corpus) -> None:

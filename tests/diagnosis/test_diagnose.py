@@ -352,3 +352,15 @@ def test_diagnose_loads_no_torch(tmp_path: Path) -> None:
         "except SystemExit as end: assert not end.code\nassert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, timeout=60)
+
+
+def test_documents_at_fault_are_those_that_the_step_was_given(tmp_path: Path) -> None:
+    """As when the feed is at fault: the recipe's samples of the step were seen by nobody."""
+    rows = step_rows()
+    for row in rows[200:203]:
+        row["loss"] *= 2
+    rows[200]["given_samples"] = [[12, 14], [800, 802]]
+    (spike,) = [one for one in diagnose(write_run(tmp_path / "run", rows)).findings if one.kind == "spike"]
+    assert spike.first_step == 201
+    assert spike.documents[:2] == ((12, 13), (800, 801))
+    assert all(first != 802 for first, _ in spike.documents)

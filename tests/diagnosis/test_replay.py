@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def trials(suspected: float, usual: float, again: float | None = None) -> Replay:
-    last = () if again is None else (Trial(120, 100, again, again=True),)
+    last = () if again is None else (Trial(120, 100, again, process=1),)
     return Replay(120, 128, (Trial(120, 100, suspected), Trial(128, 100, usual), *last))
 
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
+from stoker.monitoring import recent
 from stoker.monitoring.following import Follower
-from stoker.monitoring.recent import RecentRecord
-from stoker.record import Record, RecordWriter
+from stoker.monitoring.recent import FollowedRecord, RecentRecord
+from stoker.record import Record, RecordWriter, framing
 from stoker.record.framing import Entry
 from tests.record.step_rows import step_row
 
@@ -98,10 +102,69 @@ def test_the_recent_record_is_the_end_of_the_record(tmp_path: Path, seal_rows: i
             writer.append("event", {"step": step, "event": "saved", "attempt": 1, "time": 1.0, "detail": {}})
         writer.flush()
     writer.close()
-    whole, recent = Record(tmp_path), RecentRecord(tmp_path, most)
+    whole, newest = Record(tmp_path), RecentRecord(tmp_path, most)
     for columns in (["step", "loss", "loss_by_source"], ["step"]):
-        assert recent.rows("step", columns).equals(whole.rows("step", columns).tail(most))
-    assert recent.steps(["loss"]).equals(whole.steps(["loss"]).tail(most))
-    assert recent.events() == whole.events()[-most:]
-    assert recent.rows("routing").height == 0
-    assert recent.rows("step", rank=7).height == 0
+        assert newest.rows("step", columns).equals(whole.rows("step", columns).tail(most))
+    assert newest.steps(["loss"]).equals(whole.steps(["loss"]).tail(most))
+    assert newest.events() == whole.events()[-most:]
+    assert newest.rows("routing").height == 0
+    assert newest.rows("step", rank=7).height == 0
+
+
+COLUMNS = (["step", "loss", "loss_by_source"], ["step", "seconds"], None)
+
+
+@pytest.mark.parametrize(("seal_rows", "most"), [(1000, 40), (7, 40), (7, 3)])
+def test_a_record_that_is_followed_says_what_the_disk_does(tmp_path: Path, seal_rows: int, most: int) -> None:
+    """Whatever is asked when, and also of kinds and ranks that begin later."""
+    draw = random.Random(seal_rows * most)
+    followed = FollowedRecord(tmp_path, most)
+    writers = {rank: RecordWriter(tmp_path, rank, NEVER, seal_rows=seal_rows) for rank in (0, 1)}
+    followers = {rank: Follower(tmp_path, rank) for rank in (0, 1)}
+    step = 0
+    for _ in range(30):
+        for _ in range(draw.choice((0, 1, 5, most + 2))):
+            step += 1
+            for rank in (0, 1) if step > 20 else (0,):
+                sources = {f"source-{step // 25}": 1.0 * step}
+                writers[rank].append("step", step_row(step, loss_by_source=sources))
+                if draw.random() < 0.3:
+                    writers[rank].append("module", {"step": step, "module": "blocks.0", "weight_rms": 1.0})
+        for rank, writer in writers.items():
+            writer.flush()
+            for entry in followers[rank].new_rows():
+                followed.take(rank, entry)
+        asked = draw.sample([(kind, columns) for kind in ("step", "module") for columns in COLUMNS], 3)
+        for rank in (0, 1):
+            for kind, columns in asked:
+                found = followed.rows(kind, columns, rank)
+                expected = RecentRecord(tmp_path, most).rows(kind, columns, rank)
+                assert_frame_equal(present(found), present(expected), check_column_order=False)
+        if draw.random() < 0.7:
+            followed.settle()
+    for writer in writers.values():
+        writer.close()
+
+
+def present(table: pl.DataFrame) -> pl.DataFrame:
+    """Without columns that no row has."""
+    return table.select(name for name in table.columns if table[name].null_count() < table.height)
+
+
+def test_what_has_been_followed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(recent, "read_frames", lambda path: read.append(path) or framing.read_frames(path))
+    writers = [RecordWriter(tmp_path, rank, NEVER) for rank in range(4)]
+    followed, followers = FollowedRecord(tmp_path, 16), [Follower(tmp_path, rank) for rank in range(4)]
+    for step in range(1, 60):
+        for rank, writer in enumerate(writers):
+            writer.append("step", step_row(step))
+            writer.flush()
+            for entry in followers[rank].new_rows():
+                followed.take(rank, entry)
+        newest = [followed.rows("step", ["step"], rank)["step"].to_list() for rank in range(4)]
+        followed.settle()
+        assert newest == [list(range(max(1, step - 15), step + 1))] * 4
+    for writer in writers:
+        writer.close()
+    assert len(read) == 4

@@ -192,6 +192,20 @@ def test_lost_and_repeated_samples_are_named(tmp_path: Path) -> None:
     assert report.samples == 14
 
 
+def test_samples_that_were_given_in_place_of_a_steps_own_are_what_was_seen(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path, 0, NEVER)
+    others = {2: [[0, 2], [6, 8]], 3: [[3, 4], [3, 4], [20, 22]]}
+    for step in range(1, 5):
+        first = 4 * (step - 1)
+        row = step_row(step, first_sample=first, last_sample=first + 4)
+        writer.append("step", row | {"given_samples": others.get(step)})
+    writer.close()
+    report = samples_seen(Record(tmp_path))
+    assert report.repeated == ((0, 1), (3, 3), (3, 3))
+    assert report.lost == ((4, 5), (8, 11), (16, 19))
+    assert (report.steps, report.samples, report.last) == (4, 12, 21)
+
+
 def test_samples_missing_from_the_start_are_lost(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path, 0, NEVER)
     writer.append("step", step_row(1, first_sample=4, last_sample=8))

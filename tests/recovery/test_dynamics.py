@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
 from stoker.model.attention import Attention
 from stoker.recipe import Recipe
-from stoker.record import Record
+from stoker.record import Record, samples_seen
 from stoker.recovery.dynamics.batches import DisturbedFeed, spread
 from stoker.recovery.dynamics.machine import Leak
 from stoker.recovery.faults import parse_fault
@@ -70,6 +71,23 @@ def test_a_repeated_batch_has_the_digest_of_the_one_before(
     found = column(rows_of(corpus, tmp_path, "repeat_batch@6:steps=3"), "batch_digest")
     assert found[4] == found[5] == found[6] == found[7]
     assert found[8:] == column(clean, "batch_digest")[8:]
+
+
+def test_the_record_tells_the_samples_that_a_step_was_given(
+    corpus: Corpus, clean: pl.DataFrame, tmp_path: Path
+) -> None:
+    assert clean["given_samples"].null_count() == STEPS
+    rows = rows_of(corpus, tmp_path, "repeat_batch@6:steps=2,strength=0.5")
+    given = [None if text is None else json.loads(text) for text in column(rows, "given_samples")]
+    feed = disturbed(corpus, recipe_for(corpus), "repeat_batch@6:steps=2,strength=0.5")
+    for step in (6, 7):
+        numbers = [one for first, after in given[step - 1] for one in range(first, after)]
+        assert numbers == feed.samples(step).tolist()
+    assert given[:5] + given[7:] == [None] * (STEPS - 2)
+    seen = samples_seen(Record(tmp_path / "record"))
+    assert sum(last - first + 1 for first, last in seen.lost) == 8
+    assert not seen.exact
+    assert {one for first, last in seen.repeated for one in range(first, last + 1)} <= set(range(32, 40))
 
 
 def test_samples_begin_anew_where_the_random_state_is_lost(corpus: Corpus) -> None:

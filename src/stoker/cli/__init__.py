@@ -11,6 +11,7 @@ from collections.abc import Callable
 from stoker.cli.application import application, main
 from stoker.cli.bench import verbs as bench_verbs
 from stoker.cli.data import verbs as data_verbs
+from stoker.cli.data_tokens import compare_tokenizers, export_tokens, fertility, import_megatron
 from stoker.cli.diagnose import diagnose
 from stoker.cli.drill import drill
 from stoker.cli.job import prepare, run, train
@@ -47,6 +48,15 @@ _VERBS: dict[str, Callable[..., None]] = {
 
 for name, verb in _VERBS.items():
     application.command(name)(verb)
+_DATA_VERBS: dict[str, Callable[..., None]] = {
+    "fertility": fertility,
+    "compare-tokenizers": compare_tokenizers,
+    "import-megatron": import_megatron,
+    "export": export_tokens,
+}
+
+for name, verb in _DATA_VERBS.items():
+    data_verbs.command(name)(verb)
 application.add_typer(plan_verbs, name="plan")
 application.add_typer(recipe_verbs, name="recipe")
 application.add_typer(data_verbs, name="data")

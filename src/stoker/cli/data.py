@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunPath, existing_run, load
 from stoker.console import print_json, print_result, table
 from stoker.errors import BadInput
-from stoker.plural import counted
+
+if TYPE_CHECKING:
+    from stoker.data.corpus import Corpus
+    from stoker.data.ledger.borderline import Borderline
+    from stoker.data.ledger.excerpts import Excerpt
 
 CorpusPath = Annotated[
     Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe whose text is prepared, a run, or a prepared corpus.")
@@ -19,47 +25,69 @@ CorpusPath = Annotated[
 verbs = typer.Typer(no_args_is_help=True, help="Look into the text and its history.", rich_markup_mode="markdown")
 
 
+Count = Annotated[int, typer.Option(min=1, help="Most documents to print.")]
+Characters = Annotated[int, typer.Option(min=1, help="Characters shown of each text.")]
+
+
 @verbs.command()
 def show(
     run: RunPath,
-    step: Annotated[int, typer.Option("--step", help="Step of training; the first is 1.")],
+    step: Annotated[int | None, typer.Option("--step", help="Step of training; the first is 1.")] = None,
+    steps: Annotated[
+        str | None, typer.Option("--steps", metavar="FIRST-LAST", help="A range of steps, both included.")
+    ] = None,
+    mentions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS|/REGEX/",
+            help="Only texts that mention these words, or in which a regular expression between slashes is found.",
+        ),
+    ] = None,
     characters: Annotated[int, typer.Option(min=1, help="Characters shown of each stretch of text.")] = 160,
     json: AsJson = False,
 ) -> None:
-    """Print the documents that a step was trained on.
+    """Print the documents that a step, or some steps, were trained on.
 
     Example: `stoker data show examples/quickstart/runs/quickstart --step 120`
     """
     directory = existing_run(run)
-    from stoker.data.showing import show_step
+    wanted = _steps(step, steps)
+    from stoker.cli.data_shown import step_text
+    from stoker.data.showing import mention_pattern, show_steps
     from stoker.recipe.loading import load_recipe
     from stoker.training.origin import corpus_of
 
-    corpus = corpus_of(directory)
-    shown = show_step(corpus, load_recipe(directory.recipe).recipe, step, characters)
-    documents = [
-        {"sample": sample.sample, "rank": sample.rank, **vars(span)}
-        for sample in shown.samples
-        for span in sample.spans
-    ]
+    pattern = None if mentions is None else mention_pattern(mentions)
+    corpus, recipe = corpus_of(directory), load_recipe(directory.recipe).recipe
+    shown = []
+    found = 0
+    for one in show_steps(corpus, recipe, wanted, characters, pattern):
+        found += sum(len(sample.spans) for sample in one.samples)
+        if json:
+            documents = [
+                {"sample": sample.sample, "rank": sample.rank, **vars(span)}
+                for sample in one.samples
+                for span in sample.spans
+            ]
+            step_facts = {"step": one.step, "digest": one.digest, "tokens": one.tokens, "sequences": one.sequences}
+            shown.append(step_facts | {"documents": documents})
+        elif one.samples or len(wanted) == 1:
+            print_result(step_text(one, mentions))
     if json:
-        print_json({"step": shown.step, "digest": shown.digest, "tokens": shown.tokens, "documents": documents})
-        return
-    print_result(
-        f"step {shown.step}: {counted(len(shown.samples), 'sequences')}, {counted(shown.tokens, 'tokens')}, "
-        f"digest {shown.digest}"
-    )
-    for document in documents:
-        where = (
-            f"{document['file']}, {document['position']}"
-            if document["file"]
-            else f"document {document['document']}"
-        )
-        excerpt = " ".join(str(document["excerpt"]).split())
-        print_result(
-            f"\nsequence {document['sample']}  {document['source']}  {where}  tokens {document['start']:,} to "
-            f"{document['stop']:,} of {document['document_tokens']:,}  epoch {document['epoch']}\n  {excerpt}"
-        )
+        print_json(shown if steps is not None else shown[0])
+    elif not found:
+        print_result(f"nothing in these steps mentions {mentions}")
+
+
+def _steps(step: int | None, steps: str | None) -> range:
+    if (step is None) == (steps is None):
+        raise BadInput("give either --step N or --steps FIRST-LAST")
+    if step is not None:
+        return range(step, step + 1)
+    first, _, last = str(steps).partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+        raise BadInput(f"--steps {steps}: expected FIRST-LAST, such as 100-200")
+    return range(int(first), int(last) + 1)
 
 
 @verbs.command()
@@ -80,20 +108,36 @@ def licences(recipe: RecipePath, overrides: Overrides = None, json: AsJson = Fal
 
 
 @verbs.command()
-def funnel(corpus: CorpusPath, json: AsJson = False) -> None:
-    """Print how many documents were read, dropped (by reason), held out and kept.
+def funnel(
+    corpus: CorpusPath,
+    by: Annotated[
+        Literal["kind", "language", "content"] | None,
+        typer.Option(help="Print instead what share of each kind, language or class of text every reason takes."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Print how many documents were read, dropped (by reason), held out and kept, and what is hit hardest.
 
-    Example: `stoker data funnel recipe.yaml`
+    Example: `stoker data funnel recipe.yaml --by content`
     """
+    from stoker.cli.data_shown import falls_text, funnel_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
+    from stoker.data.ledger.falls import all_warnings, falls, warnings
 
-    entries = Ledger(corpus_at(corpus).folder).funnel()
-    if json:
-        print_json(entries)
+    ledger = Ledger(corpus_at(corpus).folder)
+    if by is None:
+        entries = ledger.funnel()
+        if json:
+            print_json(entries)
+        else:
+            print_result(funnel_text(entries, all_warnings(ledger.summary(), ledger.description)))
         return
-    rows = [[e["source"], e["stage"], e.get("reason") or "", e["documents"], e["bytes"]] for e in entries]
-    print_result(table(["source", "stage", "reason", "documents", "bytes"], rows))
+    cells = falls(ledger.summary(), ledger.description, by)
+    if json:
+        print_json({"by": by, "falls": [cell.as_json() for cell in cells], "warnings": warnings(cells)})
+    else:
+        print_result(falls_text(cells, by, warnings(cells)))
 
 
 @verbs.command()
@@ -106,16 +150,28 @@ def why(
             help="Identifier of a document, or a file: as `stoker data sample` prints it, or its path.",
         ),
     ],
+    count: Annotated[int, typer.Option(min=1, help="Most documents of a file to print.")] = 1000,
     json: AsJson = False,
 ) -> None:
     """Print what became of a document, or of every document of a file, and why.
 
+    Of one document, every measure is printed beside the thresholds it was held against.
+
     Example: `stoker data why recipe.yaml books/emma.txt`
     """
+    from stoker.cli.data_shown import history_text, ledger_table
     from stoker.corpus_lookup import corpus_at, history_of
+    from stoker.data.ledger import Ledger
 
-    rows = history_of(corpus_at(corpus), name)
-    print_json(rows) if json else print_result(_ledger_table(rows))
+    found = corpus_at(corpus)
+    rows = history_of(found, name, count)
+    if json:
+        print_json(rows)
+        return
+    ledger = Ledger(found.folder)
+    print_result(history_text(rows[0], ledger.description) if len(rows) == 1 else ledger_table(rows))
+    if (total := ledger.rows_of(rows[0]["file"])) > len(rows) == count:
+        print_result(f"and {total - len(rows):,} more of this file; --count prints more")
 
 
 @verbs.command()
@@ -124,37 +180,119 @@ def sample(
     reason: Annotated[
         str, typer.Argument(metavar="REASON", help="A reason or verdict, such as `near_duplicate` or `kept`.")
     ],
-    count: Annotated[int, typer.Option(min=1, help="Most documents to print.")] = 20,
+    count: Count = 20,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="Documents that the reason's threshold only just did not drop.")
+    ] = False,
+    characters: Characters = 300,
     json: AsJson = False,
 ) -> None:
-    """Print some of the documents that were dropped for a reason, or kept.
+    """Print some of the documents that were dropped for a reason, or kept, with how they begin.
+
+    Of a reason with a threshold, those that are nearest to it come first.
 
     Example: `stoker data sample recipe.yaml near_duplicate --count 5`
     """
+    from dataclasses import asdict
+
+    from stoker.cli.data_shown import sample_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
+    from stoker.data.ledger.borderline import borderline, rules_for
 
-    rows = Ledger(corpus_at(corpus).folder).sample(reason, count)
-    if json:
-        print_json(rows)
-    elif not rows:
+    found = corpus_at(corpus)
+    ledger = Ledger(found.folder)
+    if kept and not rules_for(ledger, reason):
+        raise BadInput(f"--kept needs a reason with a threshold, which {reason!r} is not")
+    borders = borderline(ledger, reason, count, kept)
+    rows = ledger.at([border.row for border in borders]) if borders or kept else ledger.sample(reason, count)
+    if not rows:
         raise BadInput(
             f"no document has the reason or verdict {reason!r}; `stoker data funnel` lists those there are"
         )
+    excerpts = _excerpts(corpus, found, rows, characters)
+    beside: Sequence[Borderline | None] = borders or [None] * len(rows)
+    if not json:
+        print_result(sample_text(rows, beside, excerpts))
+        return
+    print_json(
+        [
+            row | {"excerpt": excerpt.text, "borderline": None if border is None else asdict(border)}
+            for row, border, excerpt in zip(rows, beside, excerpts, strict=True)
+        ]
+    )
+
+
+def _excerpts(path: Path, corpus: Corpus, rows: list[dict[str, Any]], characters: int) -> list[Excerpt]:
+    from stoker.corpus_lookup import recipe_at
+    from stoker.data.ledger.excerpts import Excerpts
+
+    return Excerpts(corpus, recipe_at(path), characters).of(rows)
+
+
+@verbs.command()
+def diff(
+    first: CorpusPath,
+    second: CorpusPath,
+    count: Annotated[int, typer.Option(min=0, help="Documents named for each change.")] = 5,
+    json: AsJson = False,
+) -> None:
+    """Print what is different between two prepared corpora: funnels, tokens, thresholds, and every document's fate.
+
+    Example: `stoker data diff runs/first recipe.yaml`
+    """
+    from stoker.cli.data_shown import difference_text
+    from stoker.corpus_lookup import corpus_at
+    from stoker.data.ledger import Ledger
+    from stoker.data.ledger.difference import difference
+
+    before, after = Ledger(corpus_at(first).folder), Ledger(corpus_at(second).folder)
+    found = difference(before, after, count)
+    samples = [before.at(one.first_rows) or after.at(one.second_rows) for one in found.transitions]
+    if not json:
+        print_result(difference_text(found, samples))
+        return
+    written = found.as_json()
+    for transition, rows in zip(written["transitions"], samples, strict=True):
+        transition["documents_named"] = rows
+    print_json(written)
+
+
+@verbs.command("what-if")
+def what_if(
+    corpus: CorpusPath,
+    thresholds: Annotated[
+        list[str], typer.Argument(metavar="REASON=VALUE...", help="Other thresholds, such as `markup=0.5`.")
+    ],
+    count: Annotated[int, typer.Option(min=0, help="Documents named for each change.")] = 5,
+    json: AsJson = False,
+) -> None:
+    """Print what other thresholds would change, from what was measured: no text is read again.
+
+    Example: `stoker data what-if recipe.yaml markup=0.5 repetition=0.6`
+    """
+    from stoker.cli.data_shown import what_if_text
+    from stoker.corpus_lookup import corpus_at
+    from stoker.data.ledger import Ledger
+    from stoker.data.ledger.what_if import what_if as ask
+
+    ledger = Ledger(corpus_at(corpus).folder)
+    found = ask(ledger, _thresholds(thresholds), count)
+    samples = {change: ledger.at(rows) for change, rows in found.rows.items()}
+    if json:
+        print_json(found.as_json() | {"documents": samples})
     else:
-        print_result(_ledger_table(rows))
+        print_result(what_if_text(found, samples))
 
 
-def _ledger_table(rows: list[dict[str, Any]]) -> str:
-    headers = [
-        "verdict",
-        "reason",
-        "source",
-        "identifier",
-        "file",
-        "position",
-        "bytes",
-        "duplicate_of",
-        "similarity",
-    ]
-    return table(headers, [[row[name] for name in headers] for row in rows])
+def _thresholds(written: list[str]) -> dict[str, float]:
+    found = {}
+    for one in written:
+        reason, equals, value = one.partition("=")
+        try:
+            found[reason.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals or not math.isfinite(found.get(reason.strip(), math.nan)):
+            raise BadInput(f"{one!r}: expected REASON=VALUE with a number, such as markup=0.5")
+    return found

@@ -21,8 +21,8 @@ def diagnose(
         bool,
         typer.Option(
             "--replay",
-            help="Compute suspected batches once more on checkpoints, five times at most, where the record may not "
-            "tell whether the text, the weights or a machine was at fault.",
+            help="Replay suspected steps on checkpoints, five at most and in two processes, where the record may "
+            "not tell whether the text, the weights or a machine was at fault.",
         ),
     ] = False,
     json: AsJson = False,

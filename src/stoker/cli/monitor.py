@@ -27,8 +27,8 @@ def monitor(
 ) -> None:
     """Watch a run: judge the rules of its recipe, diagnose it, tell people, feed exporters.
 
-    A run that `stoker train` started is watched by itself; this is for one that a launcher of ranks started, from
-    another machine, or for one that is over, whose figures then go to its exporters.
+    A run is watched by itself, whether `stoker train` starts the ranks or a launcher such as torchrun; this is for
+    watching from another machine, or for one that is over, whose figures then go to its exporters.
     Ends with 1 when an alert still fires, else with 0.
 
     Example: `stoker monitor examples/quickstart/runs/quickstart --once`

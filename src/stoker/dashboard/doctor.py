@@ -7,13 +7,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
+from stoker.dashboard.chinese import MEANINGS, in_chinese, remedy_in_chinese
 from stoker.dashboard.watched import WatchedRun
+from stoker.diagnosis.causes import CATALOGUE
 from stoker.diagnosis.finding import Remedy
 from stoker.diagnosis.remedies import in_words
 
@@ -24,6 +26,7 @@ _LONGEST_SECONDS = 600.0
 _BEGIN_AFTER_SECONDS = 2.0
 """Whoever has just opened the page sees the curves first."""
 _NICENESS = 19
+_SIGNATURES = {cause.name: cause.signature for cause in CATALOGUE}
 
 
 @dataclass
@@ -115,11 +118,39 @@ def _step_back() -> None:
 
 
 def with_words(finding: dict[str, Any]) -> dict[str, Any]:
-    """The finding, with its remedy as a sentence."""
+    """The finding with its remedy as a sentence, and the meaning of its causes: in English and in Chinese.
+
+    `chinese.words` has what the evidence says. What this version does not know stays as it is recorded.
+    """
+    causes = [finding.get("cause"), *(one.get("cause") for one in finding.get("alternatives") or ())]
+    said = {
+        text
+        for evidence in _evidence_of(finding)
+        for text in (evidence.get("measure"), evidence.get("expected"), evidence.get("observed"))
+        if isinstance(text, str)
+    }
     try:
-        return {**finding, "remedy_words": in_words(Remedy.model_validate(finding["remedy"]))}
+        remedy = Remedy.model_validate(finding["remedy"])
+        sentence, chinese = in_words(remedy), remedy_in_chinese(remedy)
     except (ValidationError, KeyError, IndexError, TypeError):
-        return {**finding, "remedy_words": ""}
+        sentence = chinese = ""
+    return {
+        **finding,
+        "remedy_words": sentence,
+        "meanings": {cause: _SIGNATURES[cause] for cause in causes if cause in _SIGNATURES},
+        "chinese": {
+            "remedy_words": chinese,
+            "meanings": {cause: MEANINGS[cause] for cause in causes if cause in MEANINGS},
+            "words": {text: found for text in sorted(said) if (found := in_chinese(text)) is not None},
+        },
+    }
+
+
+def _evidence_of(finding: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from finding.get("evidence") or ()
+    for one in finding.get("alternatives") or ():
+        yield from one.get("speaks_for") or ()
+        yield from one.get("speaks_against") or ()
 
 
 def counts_of(findings: list[dict[str, Any]]) -> dict[str, int]:

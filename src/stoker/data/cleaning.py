@@ -12,7 +12,7 @@ prose besides  UTF-8 that was read as Latin-1, Windows-1252 or GBK is read again
                become spaces, Unicode line and paragraph separators newlines; blanks at line ends go, as do
                blank lines beyond one and blank lines at both ends.
 
-Cleaning a cleaned text changes nothing.
+Dialogue is cleaned as prose is. Cleaning a cleaned text changes nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def clean(text: str, kind: Kind) -> str:
 
     Idempotent. The result can always be encoded as UTF-8.
     """
-    if kind != "prose":
+    if kind not in ("prose", "dialogue"):
         return _without_junk(text)
     while True:
         while (repaired := mojibake.repair(text)) != text:  # more than one round for text misread twice

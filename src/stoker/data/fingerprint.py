@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT
+from stoker.data.decontamination import evaluation_files
 from stoker.data.reading.files import InputFile, list_files
 from stoker.durable_files import remove_partials, sha256_of_file, write_text
 from stoker.errors import BadInput
@@ -20,7 +22,7 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 1
+RULES = 2
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
 HASHES_FILE = ".hashes.json"
 _SETTLED_SECONDS = 2.0
@@ -65,6 +67,9 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     """The parts of the recipe that decide the bytes: not the workers, the weights or the folder."""
     settings = data.model_dump(mode="json", exclude={"workers", "prepared", "sources"})
     settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
+    settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
+    evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)
+    settings["evaluation"] = [sha256_of_file(file.path) for file in evaluation]
     settings["tokenizer"] = tokenizer.model_dump(mode="json")
     if tokenizer.path is not None:
         path = loaded.resolve(tokenizer.path)

@@ -1,5 +1,6 @@
-"""Mojibake: UTF-8 bytes that were read as Latin-1, Windows-1252 or GBK; undone where certain, else counted.
+"""Mojibake: bytes that were read in the wrong encoding; undone where certain, else counted.
 
+UTF-8 that was read as Latin-1, Windows-1252 or GBK is handled here, other mistakes in `misread.py`.
 A line is repaired when every character of it can be turned back into a byte, the bytes are valid UTF-8, and
 there is evidence enough that this is no accident. Text that lost a byte on the way (a `?` or U+FFFD in place
 of it) cannot be repaired; `traces` counts what is left of it, and a filter drops such documents.
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+
+from stoker.data import misread
 
 _WINDOWS_1252 = {
     character: byte
@@ -27,17 +30,32 @@ _AFTER_A_LETTER = re.compile(f"[A-Za-z]\u00c3[{_CONTINUATION}]")
 
 # What common Chinese characters and punctuation become when their UTF-8 is read as GBK. Chosen by counting:
 # together over 30% of the characters of such text, and under 0.1% of real Chinese, classical included.
-_AS_GBK = re.compile(
-    "[涓紝锛鐨銆殑鍙浠鏈鍏鍒浜浣鍚屽澶瀹鏄鏂杩鍦鐢鏁灏勫竴琛屾鎴敤嬪瀛璇閫鏃寮姝傚涔暟璁瀵鍗鎵傛缁嶅閲湪鏍槸屼彲鐩腑鏉瑕鍑鍔搴濡笉鍜岃湁鍐閬闆骞鍥兘]"
+COMMON_AS_GBK = (
+    "涓紝锛鐨銆殑鍙浠鏈鍏鍒浜浣鍚屽澶瀹鏄鏂杩鍦鐢鏁灏勫竴琛屾鎴敤嬪瀛璇閫鏃"
+    "寮姝傚涔暟璁瀵鍗鎵傛缁嶅閲湪鏍槸屼彲鐩腑鏉瑕鍑鍔搴濡笉鍜岃湁鍐閬闆骞鍥兘"
 )
+_AS_GBK = re.compile(f"[{COMMON_AS_GBK}]")
 _HAN = re.compile("[\u3400-\u9fff]")
 _LOST_FOR_GOOD = re.compile("锟斤拷|锟斤|斤拷|烫烫烫|屯屯屯|锘\\?|[\ufffd\ue000-\uf8ff]")
 _SURE_SHARE_OF_HAN = 0.12
 
 
 def repair(text: str) -> str:
-    """`text` with those lines read again in UTF-8 of which it is certain that they should have been."""
-    if text.isascii() or not (_AS_LATIN.search(text) or _looks_like_gbk(text)):
+    """`text` with those lines read again of which it is certain that they were read in the wrong encoding."""
+    if text.isascii():
+        return text
+    text = _from_utf8(text)
+    if damaged := misread.suspicious_lines(text):
+        lines = text.split("\n")
+        for number in damaged:
+            lines[number] = misread.repair_line(lines[number]) or lines[number]
+        text = "\n".join(lines)
+    return text
+
+
+def _from_utf8(text: str) -> str:
+    """`text` with UTF-8 that was read as Latin-1, Windows-1252 or GBK read again."""
+    if not (_AS_LATIN.search(text) or _looks_like_gbk(text)):
         return text
     whole = _read_again(text, least_evidence=2)
     if whole is not None:

@@ -19,13 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import stoker
+from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT, MANIFEST, Corpus
 from stoker.data.fingerprint import Inputs, changed_files, take_inputs
+from stoker.data.given_corpus import given_corpus
 from stoker.data.ledger import Ledger
+from stoker.data.ledger.description import OperatorNote, SourceNote
+from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
+from stoker.data.operators import operators_of
 from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
+from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatures
 from stoker.data.stages.read_and_clean import ReadUnit, read_unit
 from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, tokenise
@@ -41,7 +47,7 @@ from stoker.durable_files import (
 )
 from stoker.errors import BadInput, StokerError
 from stoker.plural import counted
-from stoker.progress import Progress, Silent
+from stoker.progress import Progress
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
@@ -57,6 +63,10 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     under `on_error: stop`, another process preparing the same corpus) and `StokerError` when the disk refuses;
     run again, it goes on where it was.
     """
+    given = given_corpus(loaded)
+    if given is not None:
+        _require_enough_tokens(given, loaded.recipe)
+        return given
     with explained_disk_errors(loaded.prepared_folder):
         loaded.prepared_folder.mkdir(parents=True, exist_ok=True)
     inputs = take_inputs(loaded, _workers(loaded.recipe), progress)
@@ -85,14 +95,6 @@ def _without_held_out(corpus: Corpus) -> list[str]:
     return [one["name"] for one in corpus.manifest["sources"] if not one["splits"]["held_out"]["documents"]]
 
 
-def find_prepared(loaded: LoadedRecipe) -> Corpus | None:
-    """The prepared corpus of a recipe if it is there already; nothing is made."""
-    if not loaded.prepared_folder.is_dir():
-        return None
-    folder = loaded.prepared_folder / take_inputs(loaded, _workers(loaded.recipe), Silent()).fingerprint
-    return Corpus.open(folder) if (folder / MANIFEST).is_file() else None
-
-
 def _workers(recipe: Recipe) -> int:
     return worker_count(recipe.data.workers)
 
@@ -119,6 +121,7 @@ class _Preparation:
             candidates = Candidates(self._read, units)
             with self._timed("select"):
                 selection = self._selected(candidates)
+                candidates = candidates.with_edits(selection.edits)
             with self._timed("train the tokenizer"):
                 encoder = self._tokenizer(candidates, selection)
             with self._timed("tokenise"):
@@ -129,11 +132,17 @@ class _Preparation:
                     self._corpus,
                     self.work / "tokens",
                     self._recipe.data.shard_tokens,
+                    _workers(self._recipe),
                     self._progress,
                 )
             with self._timed("write the ledger"):
-                write_ledger(self._read, units, candidates, selection, shards, self._corpus, self._progress)
+                write_ledger(
+                    self._read, units, self._notes(), candidates, selection, shards, self._corpus, self._progress
+                )
             manifest = self._manifest(candidates, selection, shards, encoder)
+            if (settings := self._recipe.data.deduplication).keep_signatures:
+                trained = selection.of(SPLITS["train"])
+                manifest[SIGNATURES] = write_signatures(candidates, trained, settings, self._corpus)
             write_json(self._corpus / MANIFEST, manifest)
             write_json(self._corpus / TIMINGS, {"seconds": self._seconds})
             publish_folder(self._corpus, final)
@@ -145,10 +154,24 @@ class _Preparation:
         yield
         self._seconds[stage] = round(time.perf_counter() - start, 3)
 
+    def _notes(self) -> list[SourceNote]:
+        """What the documents of each source went through, for the ledger."""
+        data = self._recipe.data
+        cleaning = data.cleaning.located(self._loaded.folder)
+        return [
+            SourceNote(
+                source.name,
+                source.kind,
+                source.language,
+                tuple(OperatorNote.of(one) for one in operators_of(source, cleaning)),
+            )
+            for source in data.sources
+        ]
+
     def _read_and_clean(self, units: Sequence[Unit]) -> None:
         data = self._recipe.data
-        stop = data.on_error == "stop"
-        jobs = [ReadUnit(unit, data.cleaning, data.deduplication, stop, self._read) for unit in units]
+        stop, cleaning = data.on_error == "stop", data.cleaning.located(self._loaded.folder)
+        jobs = [ReadUnit(unit, cleaning, data.deduplication, stop, self._read) for unit in units]
         with self._progress.task("read and clean", sum(unit.size for unit in units), "B") as task:
             for size in run_in_order(read_unit, jobs, _workers(self._recipe)):
                 task.advance(size)
@@ -164,9 +187,14 @@ class _Preparation:
         path = self.work / "selection"
         with self._progress.task("remove duplicates", len(candidates), "documents") as task:
             if not path.is_file():
-                select(candidates, self._recipe.data).write(path)
+                select(candidates, self._recipe.data, self.work, self._earlier()).write(path)
             task.advance(len(candidates))
         return Selection.read(path)
+
+    def _earlier(self) -> EarlierCorpora | None:
+        """The corpora that this one is held against, if any."""
+        corpora = earlier_corpora(self._loaded)
+        return EarlierCorpora(corpora, self._recipe.data.deduplication, self.work) if corpora else None
 
     def _tokenizer(self, candidates: Candidates, selection: Selection) -> TextEncoder:
         settings, path = self._recipe.tokenizer, self._corpus / "tokenizer" / "tokenizer.json"
@@ -186,7 +214,7 @@ class _Preparation:
         shards: dict[str, dict[str, list[Shard]]],
         encoder: TextEncoder,
     ) -> dict[str, Any]:
-        settings = self._recipe.tokenizer
+        settings, ledger = self._recipe.tokenizer, Ledger(self._corpus)
         sources = []
         for source in self._recipe.data.sources:
             splits = {}
@@ -221,10 +249,12 @@ class _Preparation:
                 "eos_id": encoder.eos_id,
                 "adds_bos": settings.add_bos,
                 "adds_eos": settings.add_eos,
+                "encoded_by": encoder.encoded_by,
             },
             "dtype": token_dtype(encoder.vocabulary_size),
             "sources": sources,
-            "funnel": Ledger(self._corpus).funnel(),
+            "funnel": ledger.funnel(),
+            "falls": far_falls(ledger.summary(), ledger.description),
         }
 
 

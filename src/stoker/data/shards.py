@@ -8,7 +8,7 @@ A document never spans two shards.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict
 
@@ -45,6 +45,8 @@ def write_split(
     documents: Iterable[tuple[npt.NDArray[Any], int]],
     dtype: str,
     shard_tokens: int,
+    finished: Sequence[Shard] = (),
+    note: Callable[[list[Shard]], None] = lambda shards: None,
 ) -> list[Shard]:
     """Write the documents of one split as shards into `folder` and say what each shard holds.
 
@@ -52,12 +54,16 @@ def write_split(
     before the document that would take it beyond `shard_tokens`; a document longer than that has a shard to
     itself. Each file appears whole or not at all. No documents, no shard.
 
+    `finished` are shards that are there already; `documents` are then those behind them. `note` is told of all
+    shards whenever one more is finished.
+
     Raises `StokerError` when a token id does not fit `dtype`, or when the disk refuses.
     """
-    shards: list[Shard] = []
+    shards = list(finished)
     pending = _Peekable(documents)
     while pending.has_next:
         shards.append(_write_shard(folder, f"{split}-{len(shards):05d}", pending, dtype, shard_tokens))
+        note(shards)
     return shards
 
 

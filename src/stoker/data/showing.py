@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -18,6 +20,8 @@ from stoker.recipe import Recipe
 Origin = tuple[str | None, str | None, str | None]
 """Identifier, file and position of a document."""
 _UNKNOWN: Origin = (None, None, None)
+_UNSPACED = ("\u0e00\u0eff", "\u1000\u109f", "\u1780\u17ff", "\u2e80\u9fff", "\uf900\ufaff", "\U00020000\U0003ffff")
+"""First and last characters of scripts that put no spaces between words: Thai, Lao, Myanmar, Khmer, Han, kana."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class ShownSpan:
     position: str | None
     """Where in the file."""
     excerpt: str
-    """How the stretch begins."""
+    """How the stretch begins, or reads around what was looked for."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,15 @@ class ShownSample:
 
 @dataclass(frozen=True)
 class ShownStep:
-    """Everything one step was trained on."""
+    """What one step was trained on: everything, or the stretches that mention something."""
 
     step: int
     digest: str
     """Equals `batch_digest` in the record of a run that was trained on these very tokens."""
     tokens: int
     """Targets that counted."""
+    sequences: dict[str, int]
+    """Sequences of each source in the whole step: what the mixture in force came to."""
     samples: tuple[ShownSample, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -76,33 +82,101 @@ def show_step(corpus: Corpus, recipe: Recipe, step: int, excerpt_characters: int
 
     Raises `BadInput` when the recipe has no such step.
     """
-    if not 1 <= step <= recipe.training.steps:
-        raise BadInput(f"step {step} does not exist: the run has steps 1 to {recipe.training.steps}")
-    feed = Feed(corpus, recipe)
-    spans = feed.spans(step)
-    origins = _origins(corpus, spans)
-    tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
-    per_rank = recipe.layout.sequences_per_rank(recipe.training.batch_size_at(step))
-    first = recipe.training.samples_before(step)
-    samples = []
-    for sample, group in groupby(spans, key=lambda span: span.sample):
-        shown = tuple(_shown(corpus, tokenizer, span, origins, excerpt_characters) for span in group)
-        samples.append(ShownSample(sample, (sample - first) // per_rank, shown[0].source, shown))
-    return ShownStep(step, feed.digest(step), feed.valid_tokens(step), tuple(samples))
+    return next(show_steps(corpus, recipe, range(step, step + 1), excerpt_characters))
 
 
-def _shown(
+def show_steps(
     corpus: Corpus,
-    tokenizer: Tokenizer,
-    span: Span,
-    origins: dict[tuple[str, int], Origin],
-    excerpt_characters: int,
-) -> ShownSpan:
-    store = corpus.store(span.source, "train")
-    # A character takes at most a few tokens: enough to fill the excerpt without reading a whole book.
-    ids = store.document_tokens(span.document)[span.start : min(span.stop, span.start + 4 * excerpt_characters)]
-    # A stretch may begin or end inside a character.
-    text = tokenizer.decode(ids.tolist(), skip_special_tokens=True).strip("\N{REPLACEMENT CHARACTER}")
+    recipe: Recipe,
+    steps: range,
+    excerpt_characters: int = 160,
+    mentions: re.Pattern[str] | None = None,
+) -> Iterator[ShownStep]:
+    """Each of `steps`, as `show_step` gives it; with `mentions`, only stretches whose text the pattern is found in.
+
+    The text of a stretch is that of its own tokens: what stands across the end of a sequence is in neither stretch.
+    Raises `BadInput` when the recipe has no such steps.
+    """
+    for step in (steps.start, steps.stop - 1):
+        if not 1 <= step <= recipe.training.steps:
+            raise BadInput(f"step {step} does not exist: the run has steps 1 to {recipe.training.steps}")
+    feed = Feed(corpus, recipe)
+    reader = _StretchReader(corpus, excerpt_characters)
+    for step in steps:
+        spans = feed.spans(step)
+        excerpts = reader.beginnings(spans) if mentions is None else reader.mentions(spans, mentions)
+        shown = [span for span, excerpt in zip(spans, excerpts, strict=True) if excerpt is not None]
+        texts = iter([excerpt for excerpt in excerpts if excerpt is not None])
+        origins = _origins(corpus, shown)
+        per_rank = recipe.layout.sequences_per_rank(recipe.training.batch_size_at(step))
+        first = recipe.training.samples_before(step)
+        samples = []
+        for sample, group in groupby(shown, key=lambda span: span.sample):
+            own = tuple(_shown(corpus, span, origins, next(texts)) for span in group)
+            samples.append(ShownSample(sample, (sample - first) // per_rank, own[0].source, own))
+        sequences = Counter({span.sample: span.source for span in spans}.values())
+        sources = {name: sequences[name] for name in corpus.source_names if sequences[name]}
+        yield ShownStep(step, feed.digest(step), feed.valid_tokens(step), sources, tuple(samples))
+
+
+def mention_pattern(wanted: str) -> re.Pattern[str]:
+    """What `wanted` is looked for as: `/…/` is a regular expression, anything else the words themselves.
+
+    Case does not matter in words, blanks stand for any blanks, and a letter or digit of a script with spaces is not
+    found inside a longer word; Chinese, which has none, is found anywhere. Raises `BadInput` for an empty or
+    senseless one.
+    """
+    if len(wanted) > 2 and wanted.startswith("/") and wanted.endswith("/"):
+        try:
+            return re.compile(wanted[1:-1])
+        except re.error as error:
+            raise BadInput(f"--mentions {wanted}: not a valid regular expression: {error}") from None
+    words = wanted.split()
+    if not words:
+        raise BadInput("--mentions: expected a word, or a regular expression between slashes")
+    before = r"(?<!\w)" if _ends_a_word(words[0][0]) else ""
+    behind = r"(?!\w)" if _ends_a_word(words[-1][-1]) else ""
+    return re.compile(before + r"\s+".join(map(re.escape, words)) + behind, re.IGNORECASE)
+
+
+def _ends_a_word(character: str) -> bool:
+    """Whether a word that ends with the character ends there: not so in scripts without spaces."""
+    return character.isalnum() and not any(span[0] <= character <= span[1] for span in _UNSPACED)
+
+
+class _StretchReader:
+    def __init__(self, corpus: Corpus, characters: int) -> None:
+        self._corpus, self._characters = corpus, characters
+        self._tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
+
+    def beginnings(self, spans: Sequence[Span]) -> list[str | None]:
+        """How each stretch begins."""
+        # A character takes at most a few tokens: enough to fill the excerpt without reading a whole book.
+        return [text[: self._characters] for text in self._texts(spans, 4 * self._characters)]
+
+    def mentions(self, spans: Sequence[Span], pattern: re.Pattern[str]) -> list[str | None]:
+        """How each stretch reads around the first place where `pattern` is found; None where it is not."""
+        return [self._around(text, pattern.search(text)) for text in self._texts(spans, None)]
+
+    def _around(self, text: str, found: re.Match[str] | None) -> str | None:
+        if found is None:
+            return None
+        begin = max(0, found.start() - max(0, self._characters - (found.end() - found.start())) // 2)
+        return ("…" if begin else "") + text[begin : begin + self._characters]
+
+    def _texts(self, spans: Sequence[Span], most_tokens: int | None) -> list[str]:
+        rows = []
+        for span in spans:
+            store = self._corpus.store(span.source, "train")
+            start = int(store.document_starts[span.document])
+            stop = span.stop if most_tokens is None else min(span.stop, span.start + most_tokens)
+            rows.append(store.read(start + span.start, start + stop).tolist())
+        # A stretch may begin or end inside a character.
+        texts: list[str] = self._tokenizer.decode_batch(rows, skip_special_tokens=True)
+        return [text.strip("\N{REPLACEMENT CHARACTER}") for text in texts]
+
+
+def _shown(corpus: Corpus, span: Span, origins: dict[tuple[str, int], Origin], excerpt: str) -> ShownSpan:
     identifier, file, position = origins.get((span.source, span.document), _UNKNOWN)
     return ShownSpan(
         source=span.source,
@@ -110,11 +184,11 @@ def _shown(
         document=span.document,
         start=span.start,
         stop=span.stop,
-        document_tokens=int(store.document_lengths[span.document]),
+        document_tokens=int(corpus.store(span.source, "train").document_lengths[span.document]),
         identifier=identifier,
         file=file,
         position=position,
-        excerpt=text[:excerpt_characters],
+        excerpt=excerpt,
     )
 
 
@@ -123,12 +197,14 @@ def _origins(corpus: Corpus, spans: Iterable[Span]) -> dict[tuple[str, int], Ori
     documents: dict[str, set[int]] = {}
     for span in spans:
         documents.setdefault(span.source, set()).add(span.document)
+    if not documents:
+        return {}
     try:
         ledger = Ledger(corpus.folder)
+        return {
+            (source, index): (row["identifier"], row["file"], row["position"])
+            for source, indices in documents.items()
+            for index, row in ledger.documents(source, "train", sorted(indices)).items()
+        }
     except StokerError:  # the text can be shown all the same
         return {}
-    return {
-        (source, index): (row["identifier"], row["file"], row["position"])
-        for source, indices in documents.items()
-        for index, row in ledger.documents(source, "train", sorted(indices)).items()
-    }

@@ -14,9 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models
 
-from stoker.data.text_pieces import LONGEST_PIECE, bounded_pieces, own_pre_tokenizer, pieces_for
+from stoker.data.encoding.counting import count_words
+from stoker.data.encoding.learning import learn_merges
+from stoker.data.encoding.recognition import NotForTheEngine, Recognised, recognise
+from stoker.data.encoding.split_pattern import alternatives_of
+from stoker.data.encoding.splitting import split_table
+from stoker.data.text_pieces import LONGEST_PIECE, PATTERN, bounded_pieces, own_pre_tokenizer, pieces_for
 from stoker.durable_files import write_text
 from stoker.errors import BadInput
 from stoker.plural import counted
@@ -24,6 +29,8 @@ from stoker.recipe import Tokenizer
 from stoker.recipe.tokenizer import SMALLEST_VOCABULARY
 
 _BATCH = 1 << 22
+_LEAST_FREQUENT = 2
+"""What occurs once is no pattern."""
 
 
 def train_tokenizer(samples: Mapping[str, Iterable[str]], settings: Tokenizer, path: Path) -> dict[str, int]:
@@ -31,25 +38,27 @@ def train_tokenizer(samples: Mapping[str, Iterable[str]], settings: Tokenizer, p
 
     `samples` holds texts by source, in the order in which they should be used. Sources are balanced: the next
     text always comes from the source that has given fewest bytes, until `training_megabytes` are reached or
-    all is used. Returns the UTF-8 bytes used by source. The file depends on the texts and the settings alone,
-    not on the number of threads.
+    all is used. Returns the UTF-8 bytes used by source. The file depends on the texts and the settings alone; it
+    is the one that `tokenizers.trainers.BpeTrainer` makes of the same text (see `stoker.data.encoding.learning`)
+    unless the text holds more distinct words than are counted (`stoker.data.encoding.counting`).
 
     Raises `BadInput` when the text supports fewer entries than `vocabulary_size`.
     """
     specials = list(dict.fromkeys((settings.bos_token, settings.eos_token)))
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = own_pre_tokenizer()
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=settings.vocabulary_size,
-        min_frequency=2,
-        special_tokens=specials,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
     used = dict.fromkeys(samples, 0)
     balanced = _balanced(samples, int(settings.training_megabytes * 1e6), used)
-    backend.train_from_iterator((piece for text in balanced for piece in bounded_pieces(text)), trainer)
+    pieces = (piece for text in balanced for piece in bounded_pieces(text))
+    words = count_words(pieces, split_table(alternatives_of(PATTERN)))
+    learnt = learn_merges(words, specials, settings.vocabulary_size, least=_LEAST_FREQUENT)
+    backend = Backend(
+        models.BPE(
+            vocab={token: number for number, token in enumerate(learnt.tokens)},
+            merges=[(learnt.tokens[left], learnt.tokens[right]) for left, right, _ in learnt.merges.tolist()],
+        )
+    )
+    backend.pre_tokenizer = own_pre_tokenizer()
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(specials)
     supported = backend.get_vocab_size()
     if supported < settings.vocabulary_size:
         remedy = f"set vocabulary_size to at most {supported}, or give more text"
@@ -76,6 +85,15 @@ def adopt_tokenizer(given: Path, settings: Tokenizer, path: Path) -> None:
     write_text(path, _with_post_processor(_loaded(given, settings), settings))
 
 
+def special_tokens(path: Path) -> tuple[str, ...]:
+    """The special tokens of a `tokenizer.json` that has been read before, by id."""
+    return _special_tokens(Backend.from_file(str(path)))
+
+
+def _special_tokens(backend: Any) -> tuple[str, ...]:
+    return tuple(str(added.content) for added in backend.get_added_tokens_decoder().values() if added.special)
+
+
 class TextEncoder:
     """Encodes documents with a `tokenizer.json`, adding exactly the BOS and EOS that the settings say.
 
@@ -93,13 +111,35 @@ class TextEncoder:
         self._before = [self.bos_id] if settings.add_bos else []
         self._after = [self.eos_id] if settings.add_eos else []
 
+    @cached_property
+    def encoded_by(self) -> str:
+        """What encodes: `engine`, or `tokenizers` with the reason why the engine does not."""
+        return "engine" if isinstance(self._engine, Recognised) else f"tokenizers ({self._engine})"
+
     def encode_documents(self, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
         """Token ids of each text, uint32 of shape [tokens], with BOS and EOS as the settings say.
 
-        Long texts are encoded in pieces that end where the tokenizer splits in any case (see
-        `stoker.data.text_pieces`), so the ids are those of the whole. With a given tokenizer that has no such
-        places, a text is encoded in one piece, in memory that grows with it.
+        The compiled engine encodes where its ids were found to be those of `tokenizers`, in bounded memory beyond
+        the texts and their ids; otherwise `tokenizers` does. That is given long texts in pieces that end where the
+        tokenizer splits in any case (see `stoker.data.text_pieces`), so the ids are those of the whole; with a
+        tokenizer that has no such places, a text is encoded in one piece, in memory that grows with it.
         """
+        engine = self._engine
+        if isinstance(engine, Recognised):
+            found = engine.encode(texts, self._encoded_by_library)
+        else:
+            found = self._encoded_by_library(texts)
+        before, after = np.asarray(self._before, np.uint32), np.asarray(self._after, np.uint32)
+        return [np.concatenate([before, ids, after]) for ids in found]
+
+    @cached_property
+    def _engine(self) -> Recognised | NotForTheEngine:
+        try:
+            return recognise(self._backend)  # takes a second, and only encoding needs it
+        except NotForTheEngine as reason:
+            return reason
+
+    def _encoded_by_library(self, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
         parts: list[list[npt.NDArray[np.uint32]]] = [[] for _ in texts]
         waiting: list[str] = []
         owners: list[int] = []
@@ -113,8 +153,7 @@ class TextEncoder:
                     self._encode(waiting, owners, parts)
                     waiting, owners, size = [], [], 0
         self._encode(waiting, owners, parts)
-        before, after = np.asarray(self._before, np.uint32), np.asarray(self._after, np.uint32)
-        return [np.concatenate([before, *part, after]) for part in parts]
+        return [np.concatenate(part) for part in parts]
 
     @cached_property
     def _pieces(self) -> Callable[[str], Iterator[str]]:
@@ -151,7 +190,7 @@ def _loaded(path: Path, settings: Tokenizer) -> Any:
         (settings.add_eos, "eos", settings.eos_token),
     ):
         if wanted and backend.token_to_id(token) is None:
-            special = [str(added.content) for added in backend.get_added_tokens_decoder().values() if added.special]
+            special = _special_tokens(backend)
             raise BadInput(
                 f"{path} has no token {token!r}, which tokenizer.{name}_token names; set it to one of the "
                 f"tokenizer's own ({', '.join(special[:20]) or 'it has no special tokens'}), or set "

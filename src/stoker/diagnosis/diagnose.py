@@ -287,6 +287,8 @@ def _with_documents(rows: RunRows, finding: Finding) -> Finding:
     known = np.isfinite(first) & np.isfinite(after)
     if not known.any():
         return finding
+    if others := rows.given_samples(begin, end):
+        return finding.model_copy(update={"documents": others})
     return finding.model_copy(update={"documents": ((int(first[known].min()), int(after[known].max()) - 1),)})
 
 

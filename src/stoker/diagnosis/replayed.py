@@ -1,8 +1,12 @@
-"""What computing a step once more says: the same batch on another state, another batch on the same state."""
+"""What computing a step once more says.
+
+The same batch on another state, another batch on the same state, and the same again in another process.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stoker.diagnosis.finding import Finding, Kind
@@ -13,15 +17,21 @@ _REPLAYED: tuple[Kind, ...] = ("spike", "divergence", "step_rise", "gradient_gro
 
 @dataclass(frozen=True)
 class Trial:
-    """The loss of one batch on one state."""
+    """The loss and the gradients of one batch on one state."""
 
     batch: int
     """The step whose batch it is."""
     state: int
     """The step after which the weights were saved."""
-    loss: float
-    again: bool = False
-    """Whether the same had been computed before."""
+    loss: float = math.nan
+    gradient_norm: float = math.nan
+    """Of all parameters, before clipping."""
+    bits: str = ""
+    """Checksums of the losses and the gradients; empty where they were not kept."""
+    process: int = 0
+    """Which of two processes computed it: the second one what the first one has computed as well."""
+    about: int = 0
+    """The step whose incident it is about."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +49,30 @@ class Replay:
         logarithms. None where it was not tried, or is no number."""
         states = [one.state for one in self.trials]
         state = states[0] if state is None and states else state
-        found = {one.batch: one.loss for one in self.trials if one.state == state and not one.again}
-        losses = [found.get(self.step, math.nan), found.get(self.usual, math.nan)]
-        return math.log(losses[0] / losses[1]) if all(math.isfinite(one) and one > 0 for one in losses) else None
+        return self._ratio({one.batch: one.loss for one in self._first_process if one.state == state})
+
+    @property
+    def gradient_excess(self) -> float | None:
+        """As `excess`, of the gradient norm on the first state."""
+        return self._ratio({one.batch: one.gradient_norm for one in reversed(self._first_process)})
+
+    @property
+    def _first_process(self) -> list[Trial]:
+        return [one for one in self.trials if one.process == 0]
+
+    def _ratio(self, found: Mapping[int, float]) -> float | None:
+        both = [found.get(self.step, math.nan), found.get(self.usual, math.nan)]
+        return math.log(both[0] / both[1]) if all(math.isfinite(one) and one > 0 for one in both) else None
 
     @property
     def repeats(self) -> bool | None:
-        """Whether the same batch on the same state gave the same bits twice; None where it was not tried."""
-        twice = next((one for one in self.trials if one.again), None)
+        """Whether the same batch on the same state gave the same bits in both processes; None where it was not
+        tried."""
+        twice = next((one for one in self.trials if one.process), None)
         if twice is None:
             return None
-        first = next(one for one in self.trials if (one.batch, one.state) == (twice.batch, twice.state))
-        return first.loss == twice.loss
+        first = next(one for one in self._first_process if (one.batch, one.state) == (twice.batch, twice.state))
+        return (first.loss, first.bits) == (twice.loss, twice.bits)
 
 
 def worth_replaying(findings: tuple[Finding, ...]) -> list[int]:

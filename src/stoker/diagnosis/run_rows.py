@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,9 +22,10 @@ from stoker.record import Record, names_of
 
 _COLUMNS = (
     "attempt", "time", "loss", "loss_by_source", "gradient_norm", "learning_rate", "tokens", "tokens_seen",
-    "first_sample", "last_sample", "skipped", "loss_scale", "seconds", "memory_peak_bytes", "memory_reserved_bytes",
-    "ranks", "batch_digest", "tokens_by_source", "gradient_norm_by_module", "update_norm", "weight_norm", "clipped",
-    "arrived", "waited", "host_memory_bytes", "memory_allocated_bytes", "read_ahead", "work_seconds",
+    "first_sample", "last_sample", "given_samples", "skipped", "loss_scale", "seconds", "memory_peak_bytes",
+    "memory_reserved_bytes", "ranks", "batch_digest", "tokens_by_source", "gradient_norm_by_module", "update_norm",
+    "weight_norm", "clipped", "arrived", "waited", "host_memory_bytes", "memory_allocated_bytes", "read_ahead",
+    "work_seconds",
 )  # fmt: skip
 _RANK_COLUMNS = (
     "seconds", "memory_peak_bytes", "memory_reserved_bytes", "arrived", "waited", "host_memory_bytes",
@@ -104,6 +106,17 @@ class RunRows:
             return 0
         count = self.numbers("last_sample")[row] - self.numbers("first_sample")[row]
         return int(count) if np.isfinite(count) else 0
+
+    def given_samples(self, begin: int, end: int) -> tuple[tuple[int, int], ...]:
+        """The samples of rows `begin` to `end` (exclusive) as ranges, both ends included, where some of them were
+        given others than the recipe gives them; else none."""
+        column = "given_samples"
+        if column not in self.table.columns or self.table[column][begin:end].null_count() == end - begin:
+            return ()
+        found: list[list[int]] = []
+        for first, after, others in self.table.select("first_sample", "last_sample", column)[begin:end].iter_rows():
+            found += [[first, after]] if others is None else json.loads(others)
+        return tuple(sorted({(int(first), int(after) - 1) for first, after in found}))
 
     def curve(self, column: str) -> Curve:
         """A column at the rows that have a value, NaN and Inf among them."""

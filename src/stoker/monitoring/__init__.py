@@ -5,12 +5,13 @@ One process on the node of rank 0 follows the record; training knows nothing of 
 
 from __future__ import annotations
 
-from stoker.monitoring.beside import Beside
+from stoker.monitoring.beside import LAST_LOOK_SECONDS, Beside
+from stoker.monitoring.looked_after import monitored
 from stoker.monitoring.notices import webhook_of
 from stoker.monitoring.trackers import require_installed
 from stoker.recipe import Recipe
 
-__all__ = ["Beside", "require_watchable"]
+__all__ = ["LAST_LOOK_SECONDS", "Beside", "monitored", "require_watchable"]
 
 
 def require_watchable(recipe: Recipe) -> None:

@@ -15,6 +15,8 @@ from stoker.run_directory import RunDirectory
 
 _WITHOUT_HURRY_SECONDS = 30.0
 """A run that asks for nothing but the log is watched only from then on: one that is over before needs nobody."""
+LAST_LOOK_SECONDS = 15.0
+"""How long the monitor has, once the run is over, for its last look and what it still has to deliver."""
 _AGAIN_SECONDS = 10.0
 _DEATHS = 5
 _READ = 65536

@@ -201,7 +201,7 @@ METRICS: tuple[Metric, ...] = (
         _worst(_network, largest=False), unit="bytes_per_second",
     ),
     Metric(
-        "stoker_network_latency_seconds", "gauge", "Longest latency between machines.",
+        "stoker_network_latency_seconds", "gauge", "Longest round trip of a message between machines.",
         _worst(_machine("network_latency_seconds")), unit="seconds",
     ),
     Metric(
@@ -292,7 +292,7 @@ ALARMS: tuple[Alarm, ...] = (
     Alarm(
         "network_latency",
         "stoker_network_latency_seconds > {limit}",
-        "A message between machines of {{{{ $labels.run }}}} takes {{{{ $value | humanizeDuration }}}}",
+        "A round trip between machines of {{{{ $labels.run }}}} takes {{{{ $value | humanizeDuration }}}}",
     ),
     Alarm(
         "loss_moves",

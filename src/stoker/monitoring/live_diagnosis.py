@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker.diagnosis import Finding, RunRows, find_all
 from stoker.durable_files import write_json
-from stoker.monitoring.recent import RecentRecord
+from stoker.monitoring.recent import FollowedRecord
 from stoker.monitoring.rules import in_brief
 from stoker.run_directory import RunDirectory
 
@@ -22,9 +22,11 @@ _GOING_BACK_HELPS = ("roll_back", "leave_out_documents")
 _RANKED = {"note": 0, "warning": 1, "alarm": 2}
 
 
-def findings_now(run: RunDirectory, now: float | None) -> list[Finding]:
+def findings_now(record: FollowedRecord, now: float | None) -> list[Finding]:
     """What stands out in the newest rows of a run; `now` is None for one that is over."""
-    return find_all(RunRows.load(RecentRecord(run.record, WINDOW_ROWS), now=now))
+    found = find_all(RunRows.load(record, now=now))
+    record.settle()
+    return found
 
 
 @dataclass

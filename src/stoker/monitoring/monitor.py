@@ -21,11 +21,11 @@ from stoker.errors import StokerError
 from stoker.monitoring.alerts import Alerting, Notice
 from stoker.monitoring.following import Follower
 from stoker.monitoring.json_logs import JsonLog
-from stoker.monitoring.live_diagnosis import AskingBack, Told, findings_now
+from stoker.monitoring.live_diagnosis import WINDOW_ROWS, AskingBack, Told, findings_now
 from stoker.monitoring.notices import Notifying
 from stoker.monitoring.picture import Picture
 from stoker.monitoring.prometheus import Endpoint, Snapshot
-from stoker.monitoring.recent import RecentRecord
+from stoker.monitoring.recent import FollowedRecord, RecentRecord
 from stoker.monitoring.rules import Judgement, judge
 from stoker.monitoring.trackers import Point, Tracking, point_of
 from stoker.recipe.loading import load_recipe
@@ -92,6 +92,7 @@ class Monitor:
         self._next_position = time.monotonic() + _POSITION_SECONDS
         self._points: list[Point] = []
         self._followers: dict[int, Follower] = {}
+        self._recent = FollowedRecord(run.record, WINDOW_ROWS)
         self._remember()
         self._record = RecordWriter(run.record, MONITOR) if live and writes else None
         self._notifying = Notifying(alerts, say) if live else None
@@ -164,6 +165,8 @@ class Monitor:
 
     def _take(self, rank: int, entry: Entry) -> None:
         self.picture.take(rank, entry)
+        if self._recipe.alerts.enabled:
+            self._recent.take(rank, entry)
         if self._asking is not None and entry.row.get("event") in ("went_back", "resumed"):
             self._asking.went_back()
         if self._json is not None and entry.kind == "event" and rank in (0, SUPERVISOR):
@@ -196,7 +199,7 @@ class Monitor:
         """Returns the processor time it took."""
         began = time.process_time()
         try:
-            found = findings_now(self._run, now if self._live else None)
+            found = findings_now(self._recent, now if self._live else None)
         except (StokerError, OSError) as error:
             self._say(f"the run could not be diagnosed this time: {error}")
             found = self._findings

@@ -131,6 +131,7 @@ class Picture:
                 own.take_step(row)
             case "machine":
                 self.ranks.setdefault(rank, RankPicture()).take_machine(row)
+                self.several_nodes |= "network_latency_seconds" in row
             case "module":
                 self.modules[str(row.get("module"))] = row
             case "routing":

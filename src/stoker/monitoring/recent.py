@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from stoker.record import Record
 from stoker.record.framing import Entry, read_frames
-from stoker.record.rows import columns_wanted, table_of
+from stoker.record.rows import SEQUENCE, columns_wanted, table_of
 from stoker.record.segments import LIVE_FILE, Segment, list_segments, rank_folder, unsealed
 
 
@@ -44,6 +46,64 @@ class RecentRecord(Record):
             segments = list_segments(folder)
             self._read[rank] = segments, unsealed(live, segments)
         return self._read[rank]
+
+
+@dataclass
+class _Kept:
+    """What was asked for of one kind and rank, with the rows' numbers."""
+
+    table: pl.DataFrame
+    through: int
+    """The number of the last row that it has."""
+
+
+class FollowedRecord(RecentRecord):
+    """As `RecentRecord`, asked the same again and again: it reads the disk once, and then takes what is followed.
+
+    What comes in between two times is kept as it came, and at most the newest rows of it; `settle` after each time.
+    """
+
+    def __init__(self, folder: Path, most_rows: int) -> None:
+        super().__init__(folder, most_rows)
+        self._kept: dict[tuple[int, str, tuple[str, ...] | None], _Kept] = {}
+        self._asked: set[tuple[int, str, tuple[str, ...] | None]] = set()
+        self._fresh: dict[tuple[int, str], deque[Entry]] = {}
+
+    def take(self, rank: int, entry: Entry) -> None:
+        """A row that `rank` wrote, in the order written."""
+        self._fresh.setdefault((rank, entry.kind), deque(maxlen=self._most)).append(entry)
+        self._read.pop(rank, None)
+
+    def rows(self, kind: str, columns: Sequence[str] | None = None, rank: int = 0) -> pl.DataFrame:
+        """As `RecentRecord.rows`, up to what was taken last."""
+        key = (rank, kind, None if columns is None else tuple(columns))
+        self._asked.add(key)
+        kept = self._kept.get(key)
+        if kept is None:
+            wanted = None if columns is None else [*columns, SEQUENCE]
+            kept = self._kept[key] = _Kept(table := super().rows(kind, wanted, rank), _last_of(table))
+        fresh = [entry for entry in self._fresh.get((rank, kind), ()) if entry.sequence > kept.through]
+        if fresh:
+            table = pl.concat([kept.table, table_of(kind, fresh, columns)], how="diagonal").tail(self._most)
+            self._kept[key] = kept = _Kept(table, fresh[-1].sequence)
+        return kept.table.select(columns_wanted(kept.table.columns, columns))
+
+    def settle(self) -> None:
+        """All that was to be asked has been: what came until now is in, and what nobody asked for is let go."""
+        newest = {key: entries[-1].sequence for key, entries in self._fresh.items()}
+        self._kept = {
+            key: kept
+            for key, kept in self._kept.items()
+            if key in self._asked and kept.through >= newest.get(key[:2], 0)
+        }
+        self._asked.clear()
+        self._fresh.clear()
+        self._read.clear()
+
+
+def _last_of(table: pl.DataFrame) -> int:
+    last = table[SEQUENCE].max() if SEQUENCE in table.columns and table.height else 0
+    return int(last) if isinstance(last, int) else 0
 
 
 def _tail_of(segment: Segment, columns: Sequence[str] | None, rows: int) -> pl.DataFrame | None:

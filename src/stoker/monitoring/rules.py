@@ -110,7 +110,12 @@ def _network_latency(alerts: Alerts, picture: Picture, now: float) -> _Said:
     if worst is None:
         return None, limit, False, ""
     rank, value = worst
-    return value, limit, not value <= limit, f"a message from rank {rank}'s machine takes {duration(value)}"
+    return (
+        value,
+        limit,
+        not value <= limit,
+        f"a round trip from rank {rank}'s machine takes {duration(value)}",
+    )
 
 
 def _loss_moves(alerts: Alerts, picture: Picture, now: float) -> _Said:

@@ -12,7 +12,8 @@ from typing import Any
 
 from stoker.checkpoint import checkpoints_of
 from stoker.data.corpus import Corpus
-from stoker.data.prepare import find_prepared, prepare
+from stoker.data.prepare import prepare
+from stoker.data.prepared import find_prepared
 from stoker.durable_files import explained_disk_errors, write_bytes, write_json, write_text
 from stoker.errors import BadInput, StokerError
 from stoker.parallel.world import choose_device

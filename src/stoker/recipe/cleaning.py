@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from stoker.recipe.decontamination import Decontamination
+from stoker.recipe.filter_names import EDITS, LANGUAGE_RULES, RULES, RuleSet
+from stoker.recipe.personal_data import PersonalData
 from stoker.recipe.section import Section
 
 
@@ -14,6 +20,16 @@ class Cleaning(Section):
 
     filters: bool = True
     """Drop documents that the filters of their kind reject (each with a reason in the ledger)."""
+    rules: tuple[RuleSet, ...] = ("stoker",)
+    """Sets of rules that are asked, in this order; all but `stoker` are published ones, for prose."""
+    thresholds: dict[str, float] = Field(default={})
+    """Thresholds in place of those of the rules, by reason, such as `markup: 0.5`; in the unit of the measure."""
+    off: tuple[str, ...] = ()
+    """Reasons whose rules are not asked, such as `no_function_words`."""
+    personal_data: PersonalData = PersonalData()
+    decontaminate: Decontamination = Decontamination()
+    unsafe: Literal["off", "note", "drop"] = "note"
+    """Measure how thick terms of pornography, gambling and crime for sale stand; `drop` drops what has many."""
     minimum_characters: int = Field(default=1, ge=1)
     """Shorter documents are dropped as `too_short`."""
     maximum_document_bytes: int = Field(default=16 * 2**20, ge=1024)
@@ -22,3 +38,46 @@ class Cleaning(Section):
     """Bring the Chinese of prose and mathematics into one script, phrase by phrase (needs `stoker[chinese]`)."""
     half_width_letters: bool = False
     """Write full-width Latin letters and digits of Chinese text (`ＡＢＣ１`) in their usual width."""
+    line_cleaning: bool = True
+    """Cut lines that are no part of the text out of prose: furniture of pages, running heads, rows of signs."""
+    languages: tuple[str, ...] = ()
+    """Tags of the languages to keep in prose, such as `[zh, en]`; not given, a source keeps its `language`."""
+
+    def located(self, folder: Path) -> Cleaning:
+        """The same with paths that do not depend on where the process stands; `folder` is the recipe's."""
+        return self.model_copy(update={"decontaminate": self.decontaminate.located(folder)})
+
+    @field_validator("rules", "off")
+    @classmethod
+    def _named_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"named twice: {', '.join(repeated)}")
+        return names
+
+    @field_validator("thresholds", mode="before")
+    @classmethod
+    def _nothing_under_it(cls, thresholds: Any) -> Any:
+        return {} if thresholds is None else thresholds
+
+    @field_validator("thresholds")
+    @classmethod
+    def _thresholds_of_rules(cls, thresholds: dict[str, float]) -> dict[str, float]:
+        for name, value in thresholds.items():
+            _require_known(name, (*RULES, *LANGUAGE_RULES))
+            if not math.isfinite(value):
+                raise ValueError(f"{name}: expected a finite number, got {value}")
+        return thresholds
+
+    @field_validator("off")
+    @classmethod
+    def _rules_off(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            _require_known(name, (*RULES, *LANGUAGE_RULES, *EDITS))
+        return names
+
+
+def _require_known(name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        near = get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean `{near[0]}`?" if near else "docs/filters.md lists them"
+        raise ValueError(f"no rule has the reason `{name}`; {hint}")

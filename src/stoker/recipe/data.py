@@ -20,6 +20,9 @@ class Data(Section):
     """The bodies of text, in the order that decides which copy of a duplicate is kept (earlier wins)."""
     prepared: str = "prepared"
     """Folder for prepared corpora, relative to the recipe; each is kept under a fingerprint of its inputs."""
+    corpus: str | None = None
+    """A corpus that is prepared already, such as `stoker data import-megatron` writes, relative to the recipe. It
+    is trained on as it is: `sources` name its sources and their weights, and their text is not read."""
     on_error: Literal["skip", "stop"] = "skip"
     """A corrupt line, file or archive is counted, named in the ledger and skipped; or stops the run."""
     workers: int | None = Field(default=None, ge=1)

@@ -40,12 +40,26 @@ def why_nothing(path: Path) -> str:
 def _named_paths(tree: Any) -> Iterator[tuple[Place, str]]:
     sections = tree if isinstance(tree, dict) else {}
     data, tokenizer = sections.get("data"), sections.get("tokenizer")
+    if isinstance(data, dict) and isinstance(data.get("corpus"), str):
+        yield ("data", "corpus"), data["corpus"]  # nothing else is read
+        return
     sources = data.get("sources") if isinstance(data, dict) else None
     for number, source in enumerate(sources if isinstance(sources, list) else []):
         paths = source.get("paths") if isinstance(source, dict) else None
         for position, written in enumerate(paths if isinstance(paths, list) else []):
             if isinstance(written, str):
                 yield ("data", "sources", number, "paths", position), written
+    cleaning = data.get("cleaning") if isinstance(data, dict) else None
+    evaluation = cleaning.get("decontaminate") if isinstance(cleaning, dict) else None
+    paths = evaluation.get("paths") if isinstance(evaluation, dict) else None
+    for position, written in enumerate(paths if isinstance(paths, list) else []):
+        if isinstance(written, str):
+            yield ("data", "cleaning", "decontaminate", "paths", position), written
+    deduplication = data.get("deduplication") if isinstance(data, dict) else None
+    against = deduplication.get("against") if isinstance(deduplication, dict) else None
+    for position, written in enumerate(against if isinstance(against, list) else []):
+        if isinstance(written, str):
+            yield ("data", "deduplication", "against", position), written
     given = tokenizer.get("path") if isinstance(tokenizer, dict) else None
     if isinstance(given, str):
         yield ("tokenizer", "path"), given

@@ -164,6 +164,14 @@ _CONDITIONS = (
     _Condition(
         "evaluation.temperature", lambda r: bool(r.evaluation.prompts), "evaluation.prompts names no prompt"
     ),
+    *(
+        _Condition(
+            f"data.cleaning.decontaminate.{field}",
+            lambda r: bool(r.data.cleaning.decontaminate.paths),
+            "data.cleaning.decontaminate.paths names no evaluation set",
+        )
+        for field in ("fields", "ngram", "ngram_characters", "action")
+    ),
     _Condition(
         "data.deduplication.threshold", lambda r: r.data.deduplication.near, "data.deduplication.near is false"
     ),
@@ -172,6 +180,26 @@ _CONDITIONS = (
     ),
     _Condition(
         "data.deduplication.permutations", lambda r: r.data.deduplication.near, "data.deduplication.near is false"
+    ),
+    _Condition(
+        "data.deduplication.paragraph_characters",
+        lambda r: r.data.deduplication.paragraph_copies is not None,
+        "data.deduplication.paragraph_copies is null",
+    ),
+    _Condition(
+        "data.deduplication.line_characters",
+        lambda r: r.data.deduplication.line_copies is not None,
+        "data.deduplication.line_copies is null",
+    ),
+    _Condition(
+        "data.deduplication.passages_of",
+        lambda r: r.data.deduplication.cuts_passages,
+        "data.deduplication cuts no passages",
+    ),
+    _Condition("data.deduplication.bands", lambda r: r.data.deduplication.near, "data.deduplication.near is false"),
+    _Condition("data.deduplication.rows", lambda r: r.data.deduplication.near, "data.deduplication.near is false"),
+    _Condition(
+        "data.deduplication.clusters", lambda r: r.data.deduplication.near, "data.deduplication.near is false"
     ),
 )
 

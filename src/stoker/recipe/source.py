@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from stoker.recipe.section import Section
 
-Kind = Literal["prose", "code", "mathematics"]
+Kind = Literal["prose", "code", "mathematics", "dialogue"]
 
 
 class PackageFiles(Section):

@@ -174,7 +174,7 @@ def _guess_sources(data: Sequence[Path], folder: Path) -> list[_SourceGuess]:
     if not data:
         return [
             _SourceGuess(
-                "text", "text", Derived("prose", "prose, code or mathematics; put your files in `text/`"), None
+                "text", "text", Derived("prose", "or code, mathematics, dialogue; put your files in `text/`"), None
             )
         ]
     names: Counter[str] = Counter()
@@ -208,14 +208,14 @@ def _kind(files: Sequence[Path]) -> Derived:
     code = sum(count for ending, count in endings.items() if ending in _CODE)
     mathematics = sum(count for ending, count in endings.items() if ending in _MATHEMATICS)
     if not files:
-        return Derived("prose", "the folder is empty; prose, code or mathematics")
+        return Derived("prose", "the folder is empty; prose, code, mathematics or dialogue")
     if code > len(files) / 2:
         return Derived("code", f"by their names source code: {code} of {counted(len(files), 'files')}")
     if mathematics > len(files) / 2:
         return Derived(
             "mathematics", f"by their names mathematics: {mathematics} of {counted(len(files), 'files')}"
         )
-    return Derived("prose", "by the files' names; also: code, mathematics")
+    return Derived("prose", "by the files' names; also: code, mathematics, dialogue")
 
 
 def _language(files: Sequence[Path]) -> Derived | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +45,15 @@ class CoverageReport:
 
 
 def samples_seen(record: Record) -> CoverageReport:
-    """Check the sample ranges of the final history's steps (`first_sample`, `last_sample` exclusive)."""
+    """Check the samples of the final history's steps.
+
+    They are those from `first_sample` to `last_sample` (exclusive), or those that were given instead, in
+    `given_samples`.
+    """
     every = record.steps(["first_sample", "last_sample", "batch_digest", "attempt"], all_attempts=True)
-    table = record.steps(["first_sample", "last_sample"]).drop_nulls(["first_sample", "last_sample"])
-    table = table.sort("first_sample", "last_sample")
-    starts, stops = table["first_sample"].to_numpy(), table["last_sample"].to_numpy()
+    table = record.steps(["first_sample", "last_sample", "given_samples"])
+    table = table.drop_nulls(["first_sample", "last_sample"])
+    starts, stops = _ranges(table)
     lost, repeated, samples = _cover(starts, stops)
     return CoverageReport(
         steps=table.height,
@@ -60,6 +65,18 @@ def samples_seen(record: Record) -> CoverageReport:
         replayed_steps=int(table["replayed"].sum()),
         changed_replays=_changed_replays(every),
     )
+
+
+def _ranges(table: pl.DataFrame) -> tuple[_Numbers, _Numbers]:
+    """Every stretch of samples that a step was given, first and last + 1, ascending."""
+    others: list[list[int]] = []
+    if "given_samples" in table.columns:
+        others = [pair for text in table["given_samples"].drop_nulls() for pair in json.loads(text)]
+        table = table.filter(pl.col("given_samples").is_null())
+    usual = table.select("first_sample", "last_sample").to_numpy()
+    ranges = np.concatenate([usual, np.array(others, dtype=np.int64).reshape(-1, 2)])
+    ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
+    return ranges[:, 0], ranges[:, 1]
 
 
 def _cover(starts: _Numbers, stops: _Numbers) -> tuple[_Ranges, _Ranges, int]:

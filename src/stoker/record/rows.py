@@ -39,6 +39,7 @@ KINDS: dict[str, dict[str, ColumnType]] = {
         "tokens_seen": "integer",
         "first_sample": "integer",
         "last_sample": "integer",
+        "given_samples": "json",
         "batch_digest": "text",
         "accumulation": "integer",
         "clipped": "flag",

@@ -15,7 +15,7 @@ from typing import Any
 from stoker.checkpoint import checkpoints_of, latest
 from stoker.data.prepare import prepare
 from stoker.errors import StokerError, Terminated
-from stoker.monitoring import Beside, require_watchable
+from stoker.monitoring import LAST_LOOK_SECONDS, Beside, require_watchable
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.record import SUPERVISOR, Record, RecordWriter
@@ -35,8 +35,6 @@ _DURING_ATTEMPTS = ("node_joined", "node_lost", "shrunk", "grown", "network_slow
 """Events that end no attempt; all others of a supervisor do."""
 _STOPPED_SECONDS = 5.0
 """How long a supervisor may be stopped (SIGSTOP): nobody watches over the ranks meanwhile."""
-_LAST_LOOK_SECONDS = 15.0
-"""How long the monitor has, once the run is over, for its last look and what it still has to deliver."""
 _DEATHS = 3
 """How often the supervisor may die without a step between before the command gives up."""
 
@@ -118,7 +116,7 @@ class _Command:
                 self._judge_death(died)
                 self._job = replace(self._job, attempt=self._job.attempt + 1)
         finally:
-            self._monitor.end(_LAST_LOOK_SECONDS)
+            self._monitor.end(LAST_LOOK_SECONDS)
 
     def _until_it_ends(self, supervisor: Standby) -> bool:
         """Whether the run is finished; False when the supervisor died, or was stopped and has been ended."""

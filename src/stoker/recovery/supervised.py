@@ -18,7 +18,7 @@ from contextlib import closing
 
 from stoker.checkpoint import checkpoints_of
 from stoker.data.prepare import prepare
-from stoker.monitoring import require_watchable
+from stoker.monitoring import monitored, require_watchable
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe
 from stoker.recovery.command import train_holding
@@ -42,11 +42,16 @@ def train(
     """Train what `loaded` says in the folder `run`, from its newest checkpoint if it has one, through failures.
 
     Prepares the corpus first where that is still to do. Under a launcher that sets `WORLD_SIZE` (torchrun, for
-    instance) this process is one of the ranks, and the launcher supervises; otherwise the ranks are started here,
-    by the supervisor `ready` if there is one. On several nodes the same is called on each.
+    instance) this process is one of the ranks, the launcher supervises, and rank 0 has the run watched; otherwise
+    the ranks are started here, by the supervisor `ready` if there is one. On several nodes the same is called on
+    each.
     """
     if "WORLD_SIZE" in os.environ:
-        return train_as_one_rank(loaded, run, progress)
+        if os.environ.get("RANK") == "0":
+            require_watchable(loaded.recipe)
+        return train_as_one_rank(
+            loaded, run, progress, lambda job: monitored(run, job.recipe, job.attempt, progress.say)
+        )
     place = placed()
     for fault in faults:
         require_possible(fault, loaded.recipe, place.nodes if place is not None else 1)

@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 
 from stoker.report.run_facts import RunFacts
-from stoker.wording import words
+from stoker.wording import percent, words
 
 _GROUP_OF_STAGE = {
     "fault": "faults",
-    "filter": "filtered",
     "exact_duplicate": "exact duplicates",
     "near_duplicate": "near-duplicates",
+    "repeated_passages": "near-duplicates",
+    "in_earlier_corpus": "near-duplicates",
     "held_out_duplicate": "held-out duplicates",
     "held_out": "held out",
     "kept": "kept",
 }
-GROUPS = ("filtered", "exact duplicates", "near-duplicates", "held-out duplicates", "held out", "kept")
+_FILTERED = "filtered"
+"""The group of every other stage: an operator that drops documents."""
+GROUPS = (_FILTERED, "exact duplicates", "near-duplicates", "held-out duplicates", "held out", "kept")
 ALL = "all sources"
 
 
@@ -98,7 +101,7 @@ def _funnel(source: str, rows: list[dict[str, Any]]) -> Funnel:
     left = funnel.documents
     for row in rows:
         stage, documents = str(row.get("stage")), _whole(row, "documents")
-        group = _GROUP_OF_STAGE.get(stage, words(stage))
+        group = _GROUP_OF_STAGE.get(stage, _FILTERED)
         if stage == "read":
             continue
         if stage == "fault":
@@ -127,7 +130,23 @@ def _summed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         entry["bytes"] += _whole(row, "bytes")
     order = ["read", "fault", "filter", "held_out", "held_out_duplicate", "exact_duplicate", "near_duplicate"]
     place = {stage: index for index, stage in enumerate(order)}
-    return sorted(sums.values(), key=lambda row: (row["stage"] == "kept", place.get(row["stage"], len(order))))
+    operators = place["filter"]
+    return sorted(sums.values(), key=lambda row: (row["stage"] == "kept", place.get(row["stage"], operators)))
+
+
+def falls(facts: RunFacts) -> list[str]:
+    """A sentence for each group of text that loses far more to a filter than others: `stoker data funnel`."""
+    found = facts.corpus.get("falls")
+    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    return [
+        f"{words(str(row.get('reason')))} takes {percent(_share(row.get('share')))} of the documents in "
+        f"{row.get('group')} that reach it and {percent(_share(row.get('others_share')))} of the others"
+        for row in rows
+    ]
+
+
+def _share(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def source_texts(facts: RunFacts) -> list[SourceText]:

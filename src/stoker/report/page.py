@@ -20,7 +20,7 @@ from stoker.errors import BadInput
 from stoker.plural import counted
 from stoker.report.charts import Payload
 from stoker.report.comparison import add_comparison_charts, comparison_rows, recipe_differences
-from stoker.report.corpus_facts import GROUPS, funnels, source_texts
+from stoker.report.corpus_facts import GROUPS, falls, funnels, source_texts
 from stoker.report.curves import add_training_charts
 from stoker.report.held_out import add_held_out_charts, final_scores, source_colours, without_scores
 from stoker.report.plan_facts import compare
@@ -107,6 +107,7 @@ def _described(payload: Payload, facts: RunFacts, prefix: str, colours: dict[str
         "scores": scores,
         "without_scores": without_scores(facts, scores),
         "funnels": funnels(facts),
+        "falls": falls(facts),
         "sources": source_texts(facts),
         "comparisons": compare(facts),
         "samples": samples_by_prompt(facts),

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 
 from stoker.checkpoint import Place, checkpoints_of, latest
 from stoker.data.corpus import Corpus
-from stoker.data.prepare import find_prepared
+from stoker.data.prepared import find_prepared
 from stoker.durable_files import remove_partials, write_bytes, write_json, write_text
 from stoker.errors import EXIT_SAVED_PLEASE_REQUEUE, BadInput, OutOfMemory, Terminated
 from stoker.layout.validity import require_world_size
@@ -100,8 +100,16 @@ def plan_for(loaded: LoadedRecipe, corpus: Corpus, machine: Machine | None = Non
     return make_plan(recipe, vocabulary_size, machine or measure_machine(recipe, vocabulary_size, hardware))
 
 
-def train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progress) -> TrainingOutcome:
-    """Train as the rank that a launcher's environment says; it answers for all ranks, and supervises them."""
+def train_as_one_rank(
+    loaded: LoadedRecipe,
+    run: RunDirectory,
+    progress: Progress,
+    beside: Callable[[Job], AbstractContextManager[None]] = lambda job: nullcontext(),
+) -> TrainingOutcome:
+    """Train as the rank that a launcher's environment says; it answers for all ranks, and supervises them.
+
+    `beside` is what goes on on rank 0 while it trains.
+    """
     rank, local_rank = _set_by_launcher("RANK"), _set_by_launcher("LOCAL_RANK", "0")
     local_ranks = _set_by_launcher("LOCAL_WORLD_SIZE", "1")
     require_world_size(loaded.recipe.layout, loaded.recipe.shape, _set_by_launcher("WORLD_SIZE"))
@@ -115,7 +123,7 @@ def train_as_one_rank(loaded: LoadedRecipe, run: RunDirectory, progress: Progres
             return outcome_of(run)
         with run.held("train"):
             job = open_run(loaded, run, corpus, progress)
-            with shown(progress, job, 0) as report:
+            with beside(job), shown(progress, job, 0) as report:
                 said = partial(_begins, progress)
                 train_rank(job, rank, local_rank, local_ranks, None, stop, report, when_built=said)
     return outcome_of(run)

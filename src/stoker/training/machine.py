@@ -29,10 +29,18 @@ class MachineWatch:
     """Calls `record` with a row every so many seconds until it is closed."""
 
     def __init__(
-        self, device: torch.device, seconds: float, record: Callable[[dict[str, Any]], None], *, of_host: bool
+        self,
+        device: torch.device,
+        seconds: float,
+        record: Callable[[dict[str, Any]], None],
+        *,
+        of_host: bool,
+        latency: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`of_host` has it read what belongs to the whole machine: for one rank on each."""
+        """`of_host` has it read what belongs to the whole machine: for one rank on each. `latency` tells how long a
+        message to another machine and its answer take, in seconds."""
         self._device, self._seconds, self._record, self._of_host = device, seconds, record, of_host
+        self._latency = latency
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         if seconds > 0 and (of_host or device.type == "cuda"):
@@ -51,6 +59,7 @@ class MachineWatch:
             row: dict[str, Any] = {"time": time.time()}
             if self._of_host:
                 row |= host_figures()
+                row |= {} if (seconds := self._latency()) is None else {"network_latency_seconds": seconds}
             if self._device.type == "cuda":
                 row |= accelerator_figures(self._device)
             with contextlib.suppress(ValueError):  # the record was closed in between

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from stoker.training.in_flight import StepInFlight
 from stoker.training.interventions import Interventions
 from stoker.training.machine import MachineWatch
 from stoker.training.marks import Marks
+from stoker.training.network_latency import NetworkLatency
 from stoker.training.optimizer import build_optimizer
 from stoker.training.out_of_memory import as_seen, ran_out
 from stoker.training.position import Position
@@ -102,18 +104,35 @@ def train_rank(
         with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds, on_host) as world:
             trainer = build_trainer(job, world, stop, report, marks)
             when_built(trainer)
-            watch = MachineWatch(
-                device, job.recipe.telemetry.machine_seconds, trainer.record_machine, of_host=local_rank == 0
-            )
-            try:
+            with _watching_machine(trainer, local_rank, local_ranks, store):
                 trainer.fit()
-            finally:
-                watch.close()
-                trainer.close()
     except Exception as error:
         if ran_out(error):
             raise as_seen(error, rank, device) from error
         raise
+
+
+@contextmanager
+def _watching_machine(
+    trainer: Trainer,
+    local_rank: int,
+    local_ranks: int,
+    store: dist.Store | None,  # type: ignore[name-defined]
+) -> Iterator[None]:
+    """Record what the machine does while the block trains; then close the trainer."""
+    world, seconds = trainer.step.model.world, trainer.recipe.telemetry.machine_seconds
+    of_host = local_rank == 0
+    several = of_host and local_ranks < world.layout.world_size
+    latency = NetworkLatency.between_machines(store, seconds) if several else None
+    told = (lambda: None) if latency is None else latency.seconds
+    watch = MachineWatch(world.device, seconds, trainer.record_machine, of_host=of_host, latency=told)
+    try:
+        yield
+    finally:
+        if latency is not None:
+            latency.close()
+        watch.close()
+        trainer.close()
 
 
 def build_trainer(job: Job, world: World, stop: StopRequest, report: Report, marks: Marks | None = None) -> Trainer:

@@ -7,7 +7,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from stoker.data.feeding import Feed
+from stoker.data.feeding.sample_index import Integers
 from stoker.parallel import World
 from stoker.parallel.module_sums import ModuleSums
 from stoker.recipe import Recipe
@@ -33,6 +36,7 @@ def step_row(
 ) -> dict[str, Any]:
     """The row of `step`, whose time went as `times` says."""
     first, after = recipe.training.samples_of(step)
+    given = stretches_of(feed.samples(step))
     return {
         "attempt": position.attempt,
         "step": step,
@@ -48,6 +52,7 @@ def step_row(
         "tokens_seen": position.tokens_seen,
         "first_sample": first,
         "last_sample": after,
+        "given_samples": None if given == [[first, after]] else given,
         "batch_digest": feed.digest(step) if world.is_first else None,
         "accumulation": recipe.accumulation_at(step),
         "clipped": result.clipped,
@@ -64,6 +69,18 @@ def step_row(
         "host_memory_bytes": host_memory_bytes(),
         "ranks": world.layout.world_size,
     }
+
+
+def bounds_of(samples: Integers) -> tuple[int, int]:
+    """The lowest of sample numbers, and the highest + 1."""
+    return int(samples.min()), int(samples.max()) + 1
+
+
+def stretches_of(samples: Integers) -> list[list[int]]:
+    """Sample numbers in their order, as stretches in which each follows the one before: first and last + 1."""
+    begins = np.flatnonzero(np.diff(samples, prepend=samples[:1] - 2) != 1)
+    ends = np.append(begins[1:], samples.size) - 1
+    return [[int(samples[begin]), int(samples[end]) + 1] for begin, end in zip(begins, ends, strict=True)]
 
 
 def weight_norm(modules: Mapping[str, ModuleSums]) -> float | None:

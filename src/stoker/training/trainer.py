@@ -25,6 +25,7 @@ from stoker.training.held_out_text import HeldOutText
 from stoker.training.interventions import Intervention, as_detail
 from stoker.training.position import Position
 from stoker.training.replicas import Replicas
+from stoker.training.rows import bounds_of
 from stoker.training.schedule import learning_rate_factor
 from stoker.training.second_opinion import SecondOpinion, Verdict
 from stoker.training.signals import StopRequest
@@ -259,7 +260,7 @@ class Trainer:
             return True
         if alarm is None:
             return not result.skipped and self._takes_back(step, result)
-        samples = self.recipe.training.samples_of(step)
+        samples = bounds_of(self.feed.samples(step))
         evidence = {"samples": samples, "response": guard.response, **alarm.as_evidence()}
         self.record.append("event", self._event(alarm.kind, step=step, **evidence))
         if guard.response == "rollback" and (earlier := self._state_before(alarm.first_step)) is not None:
@@ -366,13 +367,9 @@ class Trainer:
         earlier = self._state_before(request.before_step)
         refused = guard.refuses_to_go_back(earlier)
         response = "wait" if refused else self.recipe.recovery.on_finding
-        detail = {
-            "number": request.number,
-            "why": request.why,
-            "before_step": request.before_step,
-            "last_step": last,
-        }
-        self.record.append("event", self._event("asked_back", step, response=response, refused=refused, **detail))
+        asked = {"number": request.number, "why": request.why, "before_step": request.before_step}
+        detail = {**asked, "last_step": last, "response": response, "refused": refused}
+        self.record.append("event", self._event("asked_back", step, **detail))
         self.requests.answer(request)
         guard.interventions = guard.interventions.with_answer(request.number)
         self._decide([])
@@ -427,7 +424,7 @@ class Trainer:
         """Nothing was updated: weights and optimizer are those of the step before."""
         self._record_step(step, result)
         self.record.flush()
-        first, after = self.recipe.training.samples_of(step)
+        first, after = bounds_of(self.feed.samples(step))
         raise NonFinite(
             f"step {step}: {why}, so nothing was updated and the run stopped. Its batch is samples {first} to "
             f"{after - 1}: `stoker data show {self.run.path} --step {step}` prints them. What a run does by "

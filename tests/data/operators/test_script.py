@@ -18,7 +18,7 @@ def operator(kind: str = "prose", **settings: object) -> ChineseScript | None:
     return ChineseScript.of(source, Cleaning.model_validate(settings))
 
 
-def test_each_script_is_kept_unless_the_recipe_wants_one_and_measured_always() -> None:
+def test_each_script_is_kept_unless_the_recipe_wants_one_and_measured_where_the_text_tells() -> None:
     keep, simplified = operator(), operator(script="simplified", half_width_letters=True)
     assert keep is not None
     assert simplified is not None
@@ -26,7 +26,7 @@ def test_each_script_is_kept_unless_the_recipe_wants_one_and_measured_always() -
     assert keep(given).document is given
     assert simplified(given).document.text == "头发的发展，ABC"
     assert keep(given).measures == simplified(given).measures == {"script.traditional": 1.0}
-    assert keep(document("plain")).measures == {"script.traditional": 0.0}
+    assert keep(document("plain")).measures == {}
 
 
 def test_code_keeps_its_characters() -> None:

@@ -46,14 +46,16 @@ export class Chart {
     this.u?.destroy();
   }
 
-  shown(seen) {
+  async shown(seen) {
     this.seen = seen;
-    if (seen && this.stale !== false) this.fetch();
+    if (!this.spec.main) await this.page.loss?.first; // The server is busy with one curve at first: the one that all look at.
+    if (this.seen && this.stale !== false) this.fetch();
   }
 
   /* Something has changed: what is looked at is fetched now, the rest when it comes into sight. */
   changed(what) {
     if (what === "look") { this.rebuild(); return; }
+    if (what === "run") return; // all runs are shown
     this.stale = true;
     if (what === "zoom") { this.follow(); if (this.seen) this.fetchLater(); return; }
     if (this.seen) this.fetch();

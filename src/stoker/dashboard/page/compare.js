@@ -2,6 +2,7 @@
 import { el, replace } from "./dom.js";
 import { spelled } from "./format.js";
 import { nameOf } from "./names.js";
+import { WhichRun } from "./which.js";
 import { json, query } from "./wire.js";
 import { words } from "./words.js";
 
@@ -39,18 +40,19 @@ export class Difference {
 
 export class Funnel {
   constructor(page) {
-    this.page = page;
+    this.which = new WhichRun(page);
     this.element = el("div", { class: "card wide" });
   }
 
   close() {}
 
   async show() {
-    const run = this.page.runs()[0];
+    const run = this.which.run(), title = el("div", { class: "titled" }, el("h3", { text: words("funnel") }), this.which.element);
     const { rows } = await json(`/api/run/${run.id}/funnel`).catch(() => ({ rows: [] }));
-    if (!rows.length) { replace(this.element, el("p", { class: "nothing", text: words("none", words("funnel"), words("why_corpus")) })); return; }
+    if (run !== this.which.run()) return; // another has been chosen meanwhile
+    if (!rows.length) { replace(this.element, title, el("p", { class: "nothing", text: words("none", words("funnel"), words("why_corpus")) })); return; }
     const sources = [...new Set(rows.map((row) => row.source))];
-    replace(this.element, el("h3", { text: words("funnel") }), ...sources.map((source, i) => this.source(source, rows.filter((row) => row.source === source), i === 0 && sources.length < 3)));
+    replace(this.element, title, ...sources.map((source, i) => this.source(source, rows.filter((row) => row.source === source), i === 0 && sources.length < 3)));
   }
 
   source(source, rows, open) {

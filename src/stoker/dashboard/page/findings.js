@@ -2,7 +2,7 @@
 import { el, say } from "./dom.js";
 import { spelled } from "./format.js";
 import { nameOf } from "./names.js";
-import { words } from "./words.js";
+import { isChinese, words } from "./words.js";
 
 const exact = (step) => spelled(step, "step");
 
@@ -26,9 +26,23 @@ function whereOf(finding) {
   return parts.join(" · ");
 }
 
+/* What the server says in both languages. */
+const told = (finding) => (isChinese() ? finding.chinese : null) || finding;
+const meaning = (finding, cause) => told(finding).meanings?.[cause] || null;
+const inWords = (finding, text) => (isChinese() && finding.chinese?.words[text]) || text;
+
 const formatOf = (measure) => (/\bbytes\b/.test(measure) ? "bytes" : /\bseconds\b/.test(measure) ? "seconds" : "number");
-const sentence = (one) => (one.measure === "what happened" ? `${one.step === null ? "" : words("atStep", exact(one.step)) + ": "}${one.observed}` : words("observed", one.measure, spelled(one.observed, formatOf(one.measure)), one.expected === null ? "" : spelled(one.expected, formatOf(one.measure)), one.step === null ? "" : exact(one.step)));
-const list = (title, lines) => (lines?.length ? el("div", { class: "evidence" }, el("h4", { text: title }), el("ul", {}, ...lines.map((one) => el("li", { text: sentence(one) })))) : null);
+function sentence(finding, one) {
+  const at = one.step === null ? "" : exact(one.step), format = formatOf(one.measure);
+  if (one.measure === "what happened") return `${at && words("atStep", at) + ": "}${one.observed}`;
+  const value = (given) => (given === null ? "" : typeof given === "string" ? inWords(finding, given) : spelled(given, format));
+  return words("observed", inWords(finding, one.measure), value(one.observed) || spelled(null), value(one.expected), at);
+}
+
+function list(finding, title, lines) {
+  if (!lines?.length) return null;
+  return el("div", { class: "evidence" }, el("h4", { text: title }), el("ul", {}, ...lines.map((one) => el("li", { text: sentence(finding, one) }))));
+}
 
 export function findingCard(finding, run, open) {
   const others = (finding.alternatives || []).slice(0, 4);
@@ -37,10 +51,11 @@ export function findingCard(finding, run, open) {
     el("header", {}, el("span", { class: "badge " + finding.severity, text: words(finding.severity) }), el("h3", { text: titleOf(finding) }),
       step === null ? el("span", { class: "note", text: whenOf(finding) }) : el("button", { class: "link", text: whenOf(finding), onclick: () => open(run, step) })),
     whereOf(finding) ? el("p", { class: "note", text: whereOf(finding) }) : null,
-    list(words("evidence"), finding.evidence),
+    meaning(finding, finding.cause) ? el("p", { class: "meaning", text: meaning(finding, finding.cause) }) : null,
+    list(finding, words("evidence"), finding.evidence),
     others.length ? el("details", {}, el("summary", { text: `${words("alternatives")}: ${others.map((one) => nameOf(one.cause)).join(", ")}` }),
-      ...others.map((one) => el("div", {}, el("h4", { text: nameOf(one.cause) }), list(words("for"), one.speaks_for), list(words("against"), one.speaks_against)))) : null,
-    finding.remedy_words ? el("p", { class: "remedy" }, el("b", { text: words("remedy") + ": " }), finding.remedy_words) : null,
+      ...others.map((one) => el("div", {}, el("h4", { text: nameOf(one.cause), title: meaning(finding, one.cause) }), list(finding, words("for"), one.speaks_for), list(finding, words("against"), one.speaks_against)))) : null,
+    told(finding).remedy_words ? el("p", { class: "remedy" }, el("b", { text: words("remedy") + (isChinese() ? "：" : ": ") }), told(finding).remedy_words) : null,
     ...commandsOf(finding, run).map(command));
 }
 

@@ -2,6 +2,7 @@
 import { canvasOf, colour, el, later, replace } from "./dom.js";
 import { spelled } from "./format.js";
 import { view } from "./view.js";
+import { WhichRun } from "./which.js";
 import { columns, query } from "./wire.js";
 import { words } from "./words.js";
 
@@ -18,12 +19,13 @@ export class HeatMap {
   constructor(of, page, measures) {
     Object.assign(this, { of, page, measures, seen: false, stale: true, cell: null });
     this.choice = el("select", { "aria-label": words("measure"), onchange: () => this.fetch() });
+    this.which = new WhichRun(page);
     this.at = el("span", { class: "at" });
     this.plot = el("div", { class: "plot heat", tabindex: "0", role: "img", "aria-label": words(of === "ranks" ? "rankMap" : "moduleMap"),
       onpointermove: (event) => this.over(event), onpointerleave: () => this.point(null), onclick: (event) => { this.over(event); this.open(); }, onkeydown: (event) => this.key(event) });
     this.scale = el("div", { class: "scale" });
     this.element = el("figure", { class: "card wide", id: "heat-" + of },
-      el("figcaption", {}, el("h3", { text: words(of === "ranks" ? "rankMap" : "moduleMap") }), this.choice, el("span", { class: "note", text: `${words("largestOf")} · ${words(of === "ranks" ? "clickCell" : "clickModule")}` }), this.at), this.plot, this.scale);
+      el("figcaption", {}, el("h3", { text: words(of === "ranks" ? "rankMap" : "moduleMap") }), this.which.element, this.choice, el("span", { class: "note", text: `${words("largestOf")} · ${words(of === "ranks" ? "clickCell" : "clickModule")}` }), this.at), this.plot, this.scale);
     this.fetchLater = later(() => this.fetch(), 160);
     this.watcher = new IntersectionObserver((entries) => { this.seen = entries.some((one) => one.isIntersecting); if (this.seen && this.stale) this.fetch(); }, { rootMargin: "150px" });
     this.watcher.observe(this.element);
@@ -48,7 +50,7 @@ export class HeatMap {
   }
 
   async fetch() {
-    const run = this.page.runs()[0];
+    const run = this.which.run();
     if (!run) return;
     this.stale = false;
     const offered = this.measures(run), before = this.choice.value;

@@ -37,6 +37,13 @@ export class RunPage {
     }
     return runs;
   }
+  /* Of what can show one run only. */
+  single() { return this.facts.get(this.only) || this.runs()[0]; }
+  choose(id) {
+    this.only = id;
+    this.parts.forEach((part) => part.changed?.("run"));
+    this.funnel.show();
+  }
   findings(id) { return this.opinions.get(id)?.findings || []; }
   happened(id) { return this.happenings.get(id) || {}; }
   title(finding) { return `${words(finding.severity)}: ${titleOf(finding)}`; }

@@ -2,8 +2,15 @@
 
 export class Refused extends Error {}
 
+/* What early.js has asked for already; each answer is taken once. */
+function taken(address) {
+  const answer = window.early?.[address];
+  delete window.early?.[address];
+  return answer;
+}
+
 async function asked(address, signal) {
-  const answer = await fetch(address, { signal, credentials: "same-origin" });
+  const answer = await (taken(address) || fetch(address, { signal, credentials: "same-origin" }));
   if (answer.ok) return answer;
   let why = `${answer.status} ${answer.statusText}`;
   try { why = (await answer.json()).error || why; } catch { /* no JSON: the status says it */ }

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 from stoker.data.document import Document
 from stoker.data.operators.cleaning import Clean
+from stoker.data.operators.decontamination import Decontaminate
 from stoker.data.operators.filtering import Filter
+from stoker.data.operators.language import IdentifyLanguage
+from stoker.data.operators.lines import CleanLines
 from stoker.data.operators.operator import Operator
+from stoker.data.operators.personal_data import MaskPersonalData
 from stoker.data.operators.removal import Remove
 from stoker.data.operators.script import ChineseScript
+from stoker.data.operators.unsafe import NoteUnsafe
 from stoker.recipe import Cleaning, Source
 
 
@@ -23,6 +28,8 @@ class Judged:
     """Where it ended: `read`, or the operator that dropped it; None where it is kept."""
     reason: str | None
     measures: Mapping[str, float]
+    detail: str | None = None
+    """What the last operator that had something to tell told of it, such as the evaluation item that it holds."""
 
 
 def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
@@ -31,7 +38,12 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
         Remove.of(source),
         Clean(),
         ChineseScript.of(source, cleaning),
-        Filter(cleaning),
+        IdentifyLanguage.of(source, cleaning),
+        CleanLines.of(source, cleaning),
+        Filter.of(source, cleaning),
+        MaskPersonalData.of(source, cleaning),
+        NoteUnsafe.of(cleaning),
+        Decontaminate.of(cleaning),
     )
     return tuple(one for one in made if one is not None)
 
@@ -39,7 +51,7 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
 def judge(document: Document, operators: Sequence[Operator]) -> Judged:
     """`document` after all operators, or up to the one that drops it."""
     measures: dict[str, float] = {}
-    stage = "read"
+    stage, detail = "read", None
     for operator in operators:
         if not document.text or document.text.isspace():
             break
@@ -47,7 +59,8 @@ def judge(document: Document, operators: Sequence[Operator]) -> Judged:
         outcome = operator(document)
         document = outcome.document
         measures.update(outcome.measures)
+        detail = outcome.detail or detail
         if outcome.reason is not None:
-            return Judged(document, stage, outcome.reason, measures)
+            return Judged(document, stage, outcome.reason, measures, detail)
     empty = not document.text or document.text.isspace()
-    return Judged(document, stage if empty else None, "empty" if empty else None, measures)
+    return Judged(document, stage if empty else None, "empty" if empty else None, measures, detail)

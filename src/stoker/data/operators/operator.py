@@ -19,6 +19,8 @@ class Outcome:
     """Why it goes on no further; None when it does."""
     measures: Mapping[str, float] = field(default_factory=dict)
     """What was measured, by name. Kept in the ledger, where thresholds are tried without reading text again."""
+    detail: str | None = None
+    """The same for people, where there is more to tell: which evaluation item was found, for instance."""
 
 
 class Operator(Protocol):

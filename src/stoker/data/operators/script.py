@@ -41,12 +41,13 @@ class ChineseScript:
         return cls(wanted, cleaning.half_width_letters)
 
     def __call__(self, document: Document) -> Outcome:
-        """The document in the wanted script. The measure is of the text as it came."""
+        """The document in the wanted script. The measure is of the text as it came, where it tells its script."""
         found = scripts_of(document.text)
         if not found.han:
-            return Outcome(document, measures={"script.traditional": 0.0})
+            return Outcome(document)
         text = document.text if self.wanted is None else converted(document.text, self.wanted, found)
         if self.half_width_letters and not found.is_japanese:
             text = half_width(text)
         changed = document if text == document.text else replace(document, text=text)
-        return Outcome(changed, measures={"script.traditional": found.traditional_share})
+        tells = found.simplified + found.traditional
+        return Outcome(changed, measures={"script.traditional": found.traditional_share} if tells else {})

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from stoker.data.deduplication.edits import Edits
+from stoker.data.ledger.schema import MEASURE
 from stoker.data.reading.units import Unit
 from stoker.data.stages.read_and_clean import read_histories, unit_file
-from stoker.recipe import Deduplication
+from stoker.errors import BadInput
+from stoker.recipe import Deduplication, Kind
 
 Integers = npt.NDArray[np.int64]
+_Text = TypeVar("_Text")
+_DIGEST = 32
+_PAGE = 4096
+_TOUCHED_BYTES = 1 << 28
 
 
 class Candidates:
@@ -26,14 +36,13 @@ class Candidates:
         self._sizes: list[Integers] = []
         characters: list[Integers] = []
         source_of_unit: list[int] = []
-        self.contents: list[bytes] = []
-        """SHA-256 of each cleaned text."""
+        contents: list[npt.NDArray[np.uint8]] = []
         names = list(dict.fromkeys(unit.source.name for unit in units))
         for unit in units:
             table = read_histories(folder, [unit], ["content", "text_bytes", "text_characters"]).drop_null()
             self._sizes.append(table.column("text_bytes").to_numpy().astype(np.int64))
             characters.append(table.column("text_characters").to_numpy().astype(np.int64))
-            self.contents += table.column("content").to_pylist()
+            contents += [_bytes_of(chunk) for chunk in table.column("content").chunks]
             source_of_unit.append(names.index(unit.source.name))
         counts = [len(sizes) for sizes in self._sizes]
         self._starts = np.cumsum([0, *counts])
@@ -44,6 +53,13 @@ class Candidates:
         self.bytes: Integers = np.concatenate([np.empty(0, np.int64), *self._sizes])
         """UTF-8 bytes of each cleaned text."""
         self.characters: Integers = np.concatenate([np.empty(0, np.int64), *characters])
+        self.contents: npt.NDArray[np.uint8] = np.concatenate([np.empty((0, _DIGEST), np.uint8), *contents])
+        """SHA-256 of each cleaned text: [documents, 32]."""
+        self._edits: tuple[Edits, ...] = ()
+        self._touched = 0
+        kinds = {unit.source.name: unit.source.kind for unit in units}
+        self.kinds: list[Kind] = [kinds[name] for name in names]
+        """Kind of text of each source."""
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -60,16 +76,68 @@ class Candidates:
             for file, sizes in zip(files, self._sizes, strict=True)
         ]
 
-    def text(self, document: int) -> str:
-        """The cleaned text of one document, from disk."""
+    def with_edits(self, edits: Sequence[Edits]) -> Candidates:
+        """The same documents with passages cut out of them, one after another; `contents` and signatures stay."""
+        made = copy(self)
+        made._edits = (*self._edits, *edits)
+        made.bytes, made.characters = self.bytes.copy(), self.characters.copy()
+        for one in edits:
+            made.bytes[one.documents] -= one.removed_bytes()
+            made.characters[one.documents] -= one.characters
+        return made
+
+    def changed(self, documents: Integers) -> npt.NDArray[np.bool_]:
+        """Which of some documents have passages cut out of them: [documents]."""
+        return np.isin(documents, np.concatenate([documents[:0], *(one.documents for one in self._edits)]))
+
+    def encoded(self, document: int) -> npt.NDArray[np.uint8]:
+        """The cleaned text of one document in UTF-8, as it lies on disk but for edits."""
+        text = self._stored(document)
+        for edits in self._edits:
+            text = edits.applied(document, text)
+        return text
+
+    def _stored(self, document: int) -> npt.NDArray[np.uint8]:
+        if self._touched > _TOUCHED_BYTES:  # pages of a mapped file count as this process's until it is let go
+            self.__dict__.pop("_mapped", None)
+            self._touched = 0
         unit = bisect_right(self._starts, document) - 1
         offsets = self._offsets[unit]
         row = document - int(self._starts[unit])
-        return self._mapped[unit][int(offsets[row]) : int(offsets[row + 1])].tobytes().decode()
+        self._touched += _PAGE + int(offsets[row + 1] - offsets[row])
+        return self._mapped[unit][int(offsets[row]) : int(offsets[row + 1])]
 
-    def texts(self, documents: Iterable[int]) -> Texts:
+    def text(self, document: int) -> str:
+        """The cleaned text of one document, from disk."""
+        return self.encoded(document).tobytes().decode()
+
+    def texts(self, documents: Iterable[int]) -> Fetched[str]:
         """The texts of some documents, fetched from disk when they are asked for."""
-        return Texts(self, [int(document) for document in documents])
+        return Fetched(self.text, [int(document) for document in documents])
+
+    def encoded_texts(self, documents: Integers) -> Fetched[npt.NDArray[np.uint8]]:
+        """The texts of some documents in UTF-8, fetched from disk when they are asked for."""
+        return Fetched(self.encoded, documents.tolist())
+
+    def measure(self, name: str) -> npt.NDArray[np.float64]:
+        """What an operator measured of each document, NaN where it did not: [documents].
+
+        Raises `BadInput` where no source has such a measure.
+        """
+        column, found, names = MEASURE + name, list[npt.NDArray[np.float64]](), set[str]()
+        for unit, sizes in zip(self._units, self._sizes, strict=True):
+            file = unit_file(self._folder, unit.number, "parquet")
+            names.update(one for one in pq.read_schema(file).names if one.startswith(MEASURE))
+            if column in names:
+                table = read_histories(self._folder, [unit], ["content", column])
+                kept = table.filter(table["content"].is_valid()).column(column)
+                found.append(kept.to_numpy().astype(np.float64))
+            else:
+                found.append(np.full(len(sizes), np.nan))
+        if column not in names:
+            known = ", ".join(sorted(one.removeprefix(MEASURE) for one in names)) or "none"
+            raise BadInput(f"data.deduplication.quality: no measure is named {name}; there are: {known}")
+        return np.concatenate(found)
 
     def signatures(self, documents: Integers, settings: Deduplication) -> npt.NDArray[np.uint32]:
         """MinHash signatures of some documents: uint32 [documents, permutations]."""
@@ -83,23 +151,30 @@ class Candidates:
         return found
 
 
-class Texts(Sequence[str]):
+class Fetched(Sequence[_Text], Generic[_Text]):
     """Texts that lie on disk until they are asked for."""
 
-    def __init__(self, candidates: Candidates, documents: list[int]) -> None:
-        self._candidates, self._documents = candidates, documents
+    def __init__(self, fetch: Callable[[int], _Text], documents: list[int]) -> None:
+        self._fetch, self._documents = fetch, documents
 
     def __len__(self) -> int:
         return len(self._documents)
 
     @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: int) -> _Text: ...
     @overload
-    def __getitem__(self, index: slice) -> Texts: ...
-    def __getitem__(self, index: int | slice) -> str | Texts:
+    def __getitem__(self, index: slice) -> Fetched[_Text]: ...
+    def __getitem__(self, index: int | slice) -> _Text | Fetched[_Text]:
         if isinstance(index, slice):
-            return Texts(self._candidates, self._documents[index])
-        return self._candidates.text(self._documents[index])
+            return Fetched(self._fetch, self._documents[index])
+        return self._fetch(self._documents[index])
 
-    def __iter__(self) -> Iterator[str]:
-        return (self._candidates.text(document) for document in self._documents)
+    def __iter__(self) -> Iterator[_Text]:
+        return map(self._fetch, self._documents)
+
+
+def _bytes_of(digests: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:
+    """The digests of an array without nulls: [digests, 32]."""
+    start = digests.offset * _DIGEST
+    whole = np.frombuffer(digests.buffers()[1], np.uint8)
+    return whole[start : start + len(digests) * _DIGEST].reshape(-1, _DIGEST)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from stoker.data.deduplication import Duplicate, exact_duplicates, near_duplicates, near_training_text
+from stoker.data.deduplication import Duplicates, exact_duplicates, near_duplicates, near_others
+from stoker.data.deduplication.components import components, groups
+from stoker.data.deduplication.edits import Edits
+from stoker.data.deduplication.passages import repeated_passages
+from stoker.data.deduplication.preference import ranks
+from stoker.data.deduplication.substrings import repeated_substrings
+from stoker.data.minhash import token_hashes
 from stoker.data.stages.candidates import Candidates, Integers
+from stoker.data.stages.earlier import EarlierCorpora, Matches, joined_matches
 from stoker.durable_files import durable_file
-from stoker.recipe import Data
+from stoker.recipe import Data, Deduplication
 
 VERDICTS = (
     "train",
@@ -21,9 +29,14 @@ VERDICTS = (
     "held_out_exact_duplicate",
     "held_out_near_duplicate",
     "held_out_near_training_text",
+    "repeated_passages",
+    "in_earlier_corpus",
 )
 """What can become of a candidate; all but the first two are reasons for dropping it."""
 TRAIN, HELD_OUT = 0, 1
+_PREFIX = {TRAIN: "", HELD_OUT: "held_out_"}
+_GROUP = 1 << 14
+"""Documents that may resemble one another which are compared at a time."""
 _SMALLEST_SPLIT_SOURCE = 10
 """A source of at least this many documents always has one held out (if any are)."""
 
@@ -38,6 +51,10 @@ class Selection:
     """Candidate that a removed one repeats, -1 otherwise."""
     similarity: npt.NDArray[np.float64]
     """Jaccard similarity with it, NaN otherwise."""
+    edits: tuple[Edits, ...] = ()
+    """Passages cut out of what is trained on, one search after another."""
+    earlier: Matches = field(default_factory=Matches.none)
+    """What repeats documents of earlier corpora."""
 
     def of(self, verdict: int) -> Integers:
         """Candidates with a verdict, in order."""
@@ -46,38 +63,46 @@ class Selection:
     def write(self, path: Path) -> None:
         """Write to `path`, whole or not at all."""
         with durable_file(path) as stream:
-            for array in (self.verdict, self.duplicate_of, self.similarity):
+            for array in (self.verdict, self.duplicate_of, self.similarity, np.asarray(len(self.edits))):
                 np.save(stream, array)
+            for edits in self.edits:
+                edits.write(stream)
+            self.earlier.write(stream)
 
     @classmethod
     def read(cls, path: Path) -> Selection:
         """What `write` wrote."""
         with open(path, "rb") as stream:
-            return cls(np.load(stream), np.load(stream), np.load(stream))
+            verdict, duplicate_of, similarity, edits = (np.load(stream) for _ in range(4))
+            passages = tuple(Edits.read(stream) for _ in range(int(edits)))
+            return cls(verdict, duplicate_of, similarity, passages, Matches.read(stream))
 
 
-def select(candidates: Candidates, data: Data) -> Selection:
+def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCorpora | None = None) -> Selection:
     """Hold out by content, then remove repetitions across sources, then clean what is held out.
 
     Held-out documents are chosen before anything is removed, so that no choice of what to keep can move
-    text between the splits, and one text is on one side only.
+    text between the splits, and one text is on one side only. What resembles a document of an `earlier` corpus goes
+    first. `folder` takes temporary files. Raises `BadInput` when the measure that decides what is kept does not
+    exist.
     """
     count = len(candidates)
     verdict = np.zeros(count, np.int8)
     verdict[_held_out(candidates, data.held_out)] = HELD_OUT
     selection = Selection(verdict, np.full(count, -1, np.int64), np.full(count, np.nan))
-    training = _without_repetitions(candidates, selection, data, TRAIN)
-    held_out = _without_repetitions(candidates, selection, data, HELD_OUT)
     settings = data.deduplication
-    if len(training) and len(held_out):
-        found = near_training_text(
-            candidates.texts(held_out),
-            candidates.texts(training),
-            settings,
-            candidates.signatures(held_out, settings),
-            candidates.signatures(training, settings),
-        )
-        _mark(selection, found, "held_out_near_training_text", held_out, training)
+    quality = None if settings.quality is None else candidates.measure(settings.quality)
+    preferred = ranks(settings, candidates.contents, candidates.characters, quality)
+    if settings.exact:
+        for split in (TRAIN, HELD_OUT):
+            documents = selection.of(split)
+            found = exact_duplicates(candidates.contents[documents], preferred[documents])
+            _mark(selection, found, f"{_PREFIX[split]}exact_duplicate", documents, documents)
+    if settings.near or len(selection.of(HELD_OUT)) or earlier is not None:
+        matches = _remove_near(candidates, selection, settings, preferred, folder, earlier)
+        selection = replace(selection, earlier=matches)
+    if settings.cuts_passages:
+        return _without_repeated_passages(candidates, selection, settings, preferred, folder)
     return selection
 
 
@@ -85,7 +110,7 @@ def _held_out(candidates: Candidates, share: float) -> Integers:
     """Candidates whose content, read as a number, falls below the share; the lowest one if none does."""
     if share <= 0 or not len(candidates):
         return np.empty(0, np.int64)
-    drawn = np.frombuffer(b"".join(content[:8] for content in candidates.contents), ">u8").astype(np.uint64)
+    drawn = np.ascontiguousarray(candidates.contents[:, :8]).view(">u8").ravel().astype(np.uint64)
     threshold = np.uint64(int(share * 2**64))
     chosen = drawn < threshold
     for source in range(len(candidates.names)):
@@ -97,27 +122,118 @@ def _held_out(candidates: Candidates, share: float) -> Integers:
     return np.flatnonzero(chosen)
 
 
-def _without_repetitions(candidates: Candidates, selection: Selection, data: Data, split: int) -> Integers:
-    """Mark exact and near duplicates within a split; returns the candidates that stay."""
-    settings = data.deduplication
-    prefix = "held_out_" if split == HELD_OUT else ""
-    if settings.exact:
-        documents = selection.of(split)
-        found = exact_duplicates(candidates.contents[document] for document in documents.tolist())
-        _mark(selection, found, f"{prefix}exact_duplicate", documents, documents)
-    if settings.near:
-        documents = selection.of(split)
-        signatures = candidates.signatures(documents, settings)
-        found = near_duplicates(candidates.texts(documents), settings, signatures)
-        _mark(selection, found, f"{prefix}near_duplicate", documents, documents)
-    return selection.of(split)
+def _remove_near(
+    candidates: Candidates,
+    selection: Selection,
+    settings: Deduplication,
+    preferred: Integers,
+    folder: Path,
+    earlier: EarlierCorpora | None,
+) -> Matches:
+    """Mark what resembles other documents, a group of those that may do so at a time; returns the earlier ones."""
+    documents = np.flatnonzero(selection.verdict <= HELD_OUT)
+    count = len(documents)
+
+    def read(places: Integers) -> npt.NDArray[np.uint32]:
+        own = candidates.signatures(documents[places[places < count]], settings)
+        if earlier is None or len(own) == len(places):
+            return own
+        both = np.empty((len(places), settings.permutations), np.uint32)
+        both[places < count], both[places >= count] = own, earlier.signatures(places[places >= count] - count)
+        return both
+
+    total = count + (0 if earlier is None else len(earlier))
+    order = np.concatenate([preferred[documents], len(candidates) + np.arange(count, total)])
+    matches = [Matches.none()]
+    for places in groups(components(read, total, settings, folder), order, _GROUP):
+        group = documents[places[places < count]]
+        if earlier is not None:
+            matches.append(
+                _in_earlier(candidates, selection, settings, group, earlier, places[places >= count] - count)
+            )
+        _remove_near_of_group(candidates, selection, settings, group[selection.verdict[group] <= HELD_OUT])
+    return joined_matches(matches)
 
 
-def _mark(
-    selection: Selection, found: list[Duplicate], reason: str, documents: Integers, originals: Integers
+def _in_earlier(
+    candidates: Candidates,
+    selection: Selection,
+    settings: Deduplication,
+    group: Integers,
+    earlier: EarlierCorpora,
+    places: Integers,
+) -> Matches:
+    """Mark documents of a group that resemble one of some `places` of earlier corpora."""
+    found = near_others(
+        candidates.encoded_texts(group),
+        earlier.texts(places),
+        settings,
+        candidates.signatures(group, settings),
+        earlier.signatures(places),
+    )
+    found = Duplicates(found.index, places[found.duplicate_of], found.similarity)
+    removed = group[found.index]
+    selection.verdict[removed] = VERDICTS.index("in_earlier_corpus")
+    selection.similarity[removed] = found.similarity
+    return earlier.matches(group, found)
+
+
+def _remove_near_of_group(
+    candidates: Candidates, selection: Selection, settings: Deduplication, group: Integers
 ) -> None:
-    for duplicate in found:
-        document = documents[duplicate.index]
-        selection.verdict[document] = VERDICTS.index(reason)
-        selection.duplicate_of[document] = originals[duplicate.duplicate_of]
-        selection.similarity[document] = duplicate.similarity
+    """Mark near-duplicates within each split, and what is held out and resembles what is left to train on."""
+    if settings.near:
+        for split in (TRAIN, HELD_OUT):
+            own = group[selection.verdict[group] == split]
+            found = near_duplicates(candidates.encoded_texts(own), settings, candidates.signatures(own, settings))
+            _mark(selection, found, f"{_PREFIX[split]}near_duplicate", own, own)
+    training, held_out = (group[selection.verdict[group] == split] for split in (TRAIN, HELD_OUT))
+    if len(training) and len(held_out):
+        found = near_others(
+            candidates.encoded_texts(held_out),
+            candidates.encoded_texts(training),
+            settings,
+            candidates.signatures(held_out, settings),
+            candidates.signatures(training, settings),
+        )
+        _mark(selection, found, "held_out_near_training_text", held_out, training)
+
+
+def _without_repeated_passages(
+    candidates: Candidates, selection: Selection, settings: Deduplication, preferred: Integers, folder: Path
+) -> Selection:
+    """Cut repeated passages out of what is trained on; a document that has no token left then is dropped."""
+    training = selection.of(TRAIN)
+    of_kind = np.asarray([kind in settings.passages_of for kind in candidates.kinds])
+    documents = training[of_kind[candidates.sources[training]]]
+    documents = documents[np.argsort(preferred[documents])]
+    edits: list[Edits] = []
+    left = candidates
+    for search in _searches(documents, settings, folder):
+        edits.append(search(left))
+        left = candidates.with_edits(edits)
+    for document in np.unique(np.concatenate([one.documents for one in edits])).tolist():
+        if not len(token_hashes(left.text(document))):
+            selection.verdict[document] = VERDICTS.index("repeated_passages")
+    return replace(selection, edits=tuple(edits))
+
+
+def _searches(
+    documents: Integers, settings: Deduplication, folder: Path
+) -> Iterator[Callable[[Candidates], Edits]]:
+    """The searches for passages that the recipe wants, in their order, each over what the one before left."""
+    if (paragraphs := settings.paragraph_copies) is not None:
+        least = settings.paragraph_characters
+        yield lambda left: repeated_passages(documents, left.encoded, "paragraphs", paragraphs, least, folder)
+    if (lines := settings.line_copies) is not None:
+        shortest = settings.line_characters
+        yield lambda left: repeated_passages(documents, left.encoded, "lines", lines, shortest, folder)
+    if (length := settings.substring_bytes) is not None:
+        yield lambda left: repeated_substrings(documents, left.encoded, length, folder)
+
+
+def _mark(selection: Selection, found: Duplicates, reason: str, documents: Integers, originals: Integers) -> None:
+    removed = documents[found.index]
+    selection.verdict[removed] = VERDICTS.index(reason)
+    selection.duplicate_of[removed] = originals[found.duplicate_of]
+    selection.similarity[removed] = found.similarity

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +18,15 @@ from stoker.data.shards import Shard, token_dtype, write_split
 from stoker.data.stages.candidates import Candidates, Integers
 from stoker.data.stages.select import HELD_OUT, TRAIN, Selection
 from stoker.data.tokenizer import TextEncoder, adopt_tokenizer, train_tokenizer
+from stoker.data.workers import run_in_order
 from stoker.durable_files import write_json
-from stoker.progress import Progress
+from stoker.progress import Progress, Task
 from stoker.recipe import Tokenizer
 
 SPLITS = {"train": TRAIN, "held_out": HELD_OUT}
 _BATCH_BYTES = 4 << 20
+_WORTH_A_WORKER = 32 << 20
+"""Bytes of text that take longer to encode than a process takes to start."""
 
 
 def make_tokenizer(
@@ -50,43 +57,117 @@ def tokenise(
     corpus: Path,
     finished: Path,
     shard_tokens: int,
+    workers: int,
     progress: Progress,
 ) -> dict[str, dict[str, list[Shard]]]:
     """Write the shards of every source and split below `corpus`; returns them as the manifest names them.
 
-    `finished` is a folder in which each finished split is noted, so that it is not written twice.
+    Text is encoded by up to `workers` processes; the shards are the same whatever their number. `finished` is a
+    folder in which each finished shard is noted, so that it is not made again.
     """
-    encoder = TextEncoder(corpus / "tokenizer" / "tokenizer.json", settings)
-    dtype = token_dtype(encoder.vocabulary_size)
+    splits = [
+        _Split(candidates, selection, index, split, corpus, finished)
+        for index in range(len(candidates.names))
+        for split in SPLITS
+    ]
+    tokenizer = corpus / "tokenizer" / "tokenizer.json"
+    dtype = token_dtype(TextEncoder(tokenizer, settings).vocabulary_size)
+    batches = [_batches(candidates, split.remaining) for split in splits]
+    jobs = [EncodeTexts(tokenizer, settings, dtype, batch) for own in batches for batch in own]
+    size = int(sum(candidates.bytes[split.remaining].sum() for split in splits))
+    encoded = run_in_order(encode_texts, jobs, min(workers, 1 + size // _WORTH_A_WORKER))
     written: dict[str, dict[str, list[Shard]]] = {}
-    total = sum(int(candidates.bytes[selection.of(verdict)].sum()) for verdict in SPLITS.values())
-    with progress.task("tokenise", total, "B") as task:
-        for index, name in enumerate(candidates.names):
-            for split, verdict in SPLITS.items():
-                documents = selection.of(verdict)
-                documents = documents[candidates.sources[documents] == index]
-                note = finished / f"{name}.{split}.json"
-                if not note.is_file():
-                    encoded = _encoded(candidates, documents, encoder)
-                    shards = write_split(corpus / "tokens" / name, split, encoded, dtype, shard_tokens)
-                    for shard in shards:
-                        shard["file"] = f"tokens/{name}/{shard['file']}"
-                    write_json(note, shards)
-                written.setdefault(name, {})[split] = json.loads(note.read_text(encoding="utf-8"))
-                task.advance(int(candidates.bytes[documents].sum()))
+    with progress.task("tokenise", sum(split.size for split in splits), "B") as task:
+        for split, own in zip(splits, batches, strict=True):
+            task.advance(split.size - int(candidates.bytes[split.remaining].sum()))
+            documents = _documents(islice(encoded, len(own)), task)
+            shards = write_split(
+                split.folder,
+                split.split,
+                documents,
+                dtype,
+                shard_tokens,
+                split.shards,
+                partial(write_json, split.note),
+            )
+            for shard in shards:
+                shard["file"] = f"tokens/{split.name}/{shard['file']}"
+            written.setdefault(split.name, {})[split.split] = shards
     return written
 
 
-def _encoded(
-    candidates: Candidates, documents: Integers, encoder: TextEncoder
-) -> Iterator[tuple[npt.NDArray[np.uint32], int]]:
-    """(token ids, bytes of text) of each document, encoded a few megabytes at a time."""
+class _Split:
+    """A split of a source: its documents, and what of it is written already."""
+
+    def __init__(
+        self, candidates: Candidates, selection: Selection, source: int, split: str, corpus: Path, finished: Path
+    ) -> None:
+        self.name, self.split = candidates.names[source], split
+        self.folder = corpus / "tokens" / self.name
+        self.note = finished / f"{self.name}.{split}.json"
+        documents = selection.of(SPLITS[split])
+        documents = documents[candidates.sources[documents] == source]
+        self.size = int(candidates.bytes[documents].sum())
+        """UTF-8 bytes of all documents."""
+        self.shards: list[Shard] = json.loads(self.note.read_text("utf-8")) if self.note.is_file() else []
+        self.remaining = documents[sum(shard["documents"] for shard in self.shards) :]
+        """Documents that no finished shard holds."""
+
+
+@dataclass(frozen=True)
+class EncodeTexts:
+    """The job of one worker: some texts in UTF-8, fetched from disk when they are encoded or sent to the worker."""
+
+    tokenizer: Path
+    settings: Tokenizer
+    dtype: str
+    texts: Sequence[npt.NDArray[np.uint8]]
+
+    def __reduce__(self) -> tuple[type[EncodeTexts], tuple[Any, ...]]:
+        return EncodeTexts, (self.tokenizer, self.settings, self.dtype, list(self.texts))
+
+
+class Encoded(NamedTuple):
+    """Texts as tokens, one after another."""
+
+    ids: npt.NDArray[Any]
+    tokens: Integers
+    """Of each text: [texts]."""
+    bytes: Integers
+    """Of each text: [texts]."""
+
+
+def encode_texts(job: EncodeTexts) -> Encoded:
+    """Encode the texts of a job."""
+    texts = list(job.texts)
+    found = _encoder(job.tokenizer, job.settings).encode_documents([text.tobytes().decode() for text in texts])
+    return Encoded(
+        ids=np.concatenate(found).astype(job.dtype),
+        tokens=np.asarray([len(ids) for ids in found], np.int64),
+        bytes=np.asarray([len(text) for text in texts], np.int64),
+    )
+
+
+@lru_cache(maxsize=1)
+def _encoder(tokenizer: Path, settings: Tokenizer) -> TextEncoder:
+    return TextEncoder(tokenizer, settings)
+
+
+def _batches(candidates: Candidates, documents: Integers) -> list[Sequence[npt.NDArray[np.uint8]]]:
+    """The texts of some documents, a few megabytes at a time."""
+    if not len(documents):
+        return []
     sizes = candidates.bytes[documents]
-    batch_of = (np.cumsum(sizes) - sizes) // _BATCH_BYTES
-    for batch in np.unique(batch_of).tolist():
-        chosen = np.flatnonzero(batch_of == batch)
-        ids = encoder.encode_documents(list(candidates.texts(documents[chosen])))
-        yield from zip(ids, sizes[chosen].tolist(), strict=True)
+    starts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _BATCH_BYTES))
+    return [candidates.encoded_texts(batch) for batch in np.split(documents, starts + 1)]
+
+
+def _documents(encoded: Iterable[Encoded], task: Task) -> Iterator[tuple[npt.NDArray[Any], int]]:
+    """(token ids, bytes of text) of each document."""
+    for batch in encoded:
+        parts = np.split(batch.ids, np.cumsum(batch.tokens)[:-1])
+        yield from zip(parts, batch.bytes.tolist(), strict=True)
+        task.advance(int(batch.bytes.sum()))
 
 
 def token_counts(corpus: Path, shards: list[Shard]) -> Integers:

@@ -11,6 +11,8 @@ from stoker.diagnosis.finding import Evidence, Finding, Kind
 
 _LATER = 3.0
 _REPLAYED = 4.0
+_LOSS_MOVED, _GRADIENTS_MOVED = 1.05, 2.0
+"""Times its usual, from which on a replay can tell whose doing it was."""
 
 
 def of_members(
@@ -61,26 +63,35 @@ def of_replay(incident: Incident, *, batch: bool) -> Iterator[Sign]:
     """What computing the batch once more says: for causes that lie in the batch, or (not `batch`) for those that do
     not.
 
-    On another state the loss of a bad batch is as high; where it is not, the state or the machine was wrong.
+    On another state the loss of a bad batch is as high; where it is not, the state or the machine was wrong. Where
+    the loss was as usual, the gradient norm is looked at. What two processes compute from the same bits is the
+    same, unless a machine is wrong now.
     """
     step = incident.finding.first_step
     replay = incident.rows.replays.get(step) if step is not None else None
+    if replay is None:
+        return
+    if replay.repeats is False and not batch:
+        measure = "losses and gradients of two processes, from the same weights and batch"
+        yield Sign(Evidence(measure=measure, expected="the same", observed="different", step=step), _REPLAYED)
+    what, excess = "loss", replay.excess()
     seen = incident.departure(incident.rows.curve("loss"), step)
-    excess = None if replay is None else replay.excess()
-    if replay is None or seen is None or excess is None or seen.factor <= 1:
+    if seen is None or seen.factor < _LOSS_MOVED:
+        what, excess = "gradient norm", replay.gradient_excess
+        seen = incident.departure(incident.rows.curve("gradient_norm"), step)
+        if seen is None or seen.factor < _GRADIENTS_MOVED:
+            return
+    if excess is None:
         return
     share = excess / math.log(seen.factor)
     score = _REPLAYED if share > 0.6 else -_REPLAYED if share < 0.3 else 0.0
     evidence = Evidence(
-        measure=f"loss of its batch over a usual one's, on the weights of step {replay.trials[0].state}",
+        measure=f"{what} of its batch over a usual one's, on the weights of step {replay.trials[0].state}",
         expected=seen.factor if batch else 1.0,
         observed=math.exp(excess),
         step=step,
     )
     yield Sign(evidence, score if batch else -score)
-    if replay.repeats is False and not batch:
-        measure = "loss, computed twice from the same weights and batch"
-        yield Sign(Evidence(measure=measure, expected="the same", observed="different", step=step), _REPLAYED)
 
 
 def recorded(

@@ -1,0 +1,240 @@
+"""How answers from a ledger read in a terminal. Text of documents, names and positions are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+from stoker.cli.terminal_text import one_line, printable
+from stoker.console import table
+from stoker.plural import counted
+from stoker.wording import percent, size, words
+
+if TYPE_CHECKING:
+    from stoker.data.ledger.borderline import Borderline
+    from stoker.data.ledger.description import Description
+    from stoker.data.ledger.difference import Difference
+    from stoker.data.ledger.excerpts import Excerpt
+    from stoker.data.ledger.falls import Fall
+    from stoker.data.ledger.what_if import Change, WhatIf
+    from stoker.data.showing import ShownStep
+
+_GROUPS_SHOWN = 8
+_MEASURE = "measure."
+_CUT = ("repeated_paragraphs", "repeated_lines", "repeated_substrings")
+
+
+def ledger_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line for each row of a ledger."""
+    headers = [
+        "verdict",
+        "reason",
+        "source",
+        "identifier",
+        "file",
+        "position",
+        "bytes",
+        "duplicate_of",
+        "similarity",
+    ]
+    return table(headers, [[_cell(row[name]) for name in headers] for row in rows])
+
+
+def step_text(step: ShownStep, mentions: str | None) -> str:
+    """The stretches of a step, sequence by sequence."""
+    mixed = ", ".join(f"{printable(name)} {number:,}" for name, number in step.sequences.items())
+    lines = [
+        f"step {step.step}: {counted(sum(step.sequences.values()), 'sequences')} ({mixed}), "
+        f"{counted(step.tokens, 'tokens')}, digest {step.digest}"
+    ]
+    if mentions is not None:
+        found = sum(len(sample.spans) for sample in step.samples)
+        lines[0] += f", {counted(found, 'stretches')} with {printable(mentions)}"
+    for sample in step.samples:
+        for span in sample.spans:
+            where = f"{span.file}, {span.position}" if span.file else f"document {span.document}"
+            lines.append(
+                f"\nsequence {sample.sample}  {printable(span.source)}  {printable(where)}  "
+                f"tokens {span.start:,} to {span.stop:,} of {span.document_tokens:,}  epoch {span.epoch}\n"
+                f"  {one_line(span.excerpt)}"
+            )
+    return "\n".join(lines)
+
+
+def funnel_text(entries: Sequence[Mapping[str, Any]], warned: Sequence[str]) -> str:
+    """The funnel as a table, and what falls on one group of text above all."""
+    rows = [[e["source"], e["stage"], e.get("reason") or "", e["documents"], e["bytes"]] for e in entries]
+    return table(["source", "stage", "reason", "documents", "bytes"], rows) + _warned(warned)
+
+
+def falls_text(cells: Sequence[Fall], by: str, warned: Sequence[str]) -> str:
+    """Shares that every reason takes of every group."""
+    groups = list(dict.fromkeys(cell.group for cell in cells))
+    reached = {name: max(cell.reached for cell in cells if cell.group == name) for name in groups}
+    shown = sorted(groups, key=lambda name: -reached[name])[:_GROUPS_SHOWN]
+    shown = [name for name in groups if name in shown]
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in cells:
+        mark = " !" if cell.far else ""
+        share = f"{percent(cell.share)} ({cell.documents:,}){mark}" if cell.documents else "-"
+        rows.setdefault((cell.stage, cell.reason), {})[cell.group] = share
+    lines = [[*pair, *(own.get(name, "not asked") for name in shown)] for pair, own in rows.items()]
+    text = table(["stage", "reason", *map(printable, shown)], lines)
+    if len(shown) < len(groups):
+        text += f"and {len(groups) - len(shown):,} more groups by {by}; --json has all\n"
+    return text + _warned(warned)
+
+
+def history_text(row: Mapping[str, Any], description: Description) -> str:
+    """All that is known of one document: its fate, and its measures beside the thresholds."""
+    lines = [
+        f"{row['verdict']}" + (f": {row['reason']} ({row['stage']})" if row["reason"] else ""),
+        *(f"  {meaning}" for meaning in [_meaning(row, description)] if meaning),
+        f"  {printable(row['file'])}, {printable(row['position'])}  identifier {printable(row['identifier'])}",
+    ]
+    if row["verdict"] == "fault":
+        return "\n".join([*lines, f"  {one_line(row['detail'] or '')}"])
+    language = f", {row['language']}" if row["language"] else ""
+    lines.append(
+        f"  {printable(row['source'])}: {row['kind']}{language}; {counted(row['characters'], 'characters')}, "
+        f"{counted(row['bytes'], 'bytes')}; sha256 {row['sha256']}"
+    )
+    if row["detail"]:
+        lines.append(f"  {one_line(row['detail'])}")
+    lines += [f"  {row[cut]:,} characters cut: {words(cut)}" for cut in _CUT if row.get(cut)]
+    if row["duplicate_of"]:
+        lines.append(
+            f"  repeats {printable(row['duplicate_of'])} of {printable(row['duplicate_source'])}"
+            f" (similarity {row['similarity']:.3f})"
+        )
+    if row["split"]:
+        lines.append(f"  document {row['document']:,} of {row['split']}, {counted(row['tokens'], 'tokens')}")
+    return "\n".join(lines) + "\n" + _measures(row, description)
+
+
+def sample_text(
+    rows: Sequence[Mapping[str, Any]], borders: Sequence[Borderline | None], excerpts: Sequence[Excerpt]
+) -> str:
+    """Documents with their distance from a threshold and how they begin."""
+    lines = []
+    for row, border, excerpt in zip(rows, borders, excerpts, strict=True):
+        head = f"{row['verdict']}" + (f" {row['reason']}" if row["reason"] else "")
+        if border is not None:
+            head += f"  {border.measure} {border.value:.4g}, threshold {border.threshold:.4g}"
+        if row["duplicate_of"]:
+            head += f"  repeats {printable(row['duplicate_of'])}"
+        language = f", {row['language']}" if row["language"] else ""
+        text = f"[{excerpt.missing}]" if excerpt.text is None else excerpt.text
+        lines.append(
+            f"{head}\n  {printable(row['source'])} ({row['kind']}{language})  {printable(row['file'])}, "
+            f"{printable(row['position'])}  {row['bytes'] or 0:,} bytes\n  {one_line(text)}\n"
+        )
+    return "\n".join(lines)
+
+
+def what_if_text(found: WhatIf, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """What other thresholds would change, most of all first, and some of the documents."""
+    lines = [
+        f"{one.reason}: drops {one.measure} {one.drops} {one.after:.6g} instead of {one.before:.6g} "
+        f"({', '.join(map(printable, one.sources))})"
+        for one in found.moved
+    ]
+    for change, about_it in _CHANGES.items():
+        documents, length, tokens = found.total(change)
+        if documents:
+            about = "" if change == "dropped" else "about "
+            lines.append(f"{counted(documents, 'documents')} {about_it}: {size(length)}, {about}{tokens:,} tokens")
+    if not found.changed:
+        return "\n".join([*lines, "no document would meet another fate\n"])
+    if found.total("passes")[0]:
+        lines.append(f"what {_listed(found.later)} would say of those that pass cannot be told from here")
+    if found.orphans:
+        lines.append(
+            f"{counted(found.orphans, 'documents')} dropped as copies of documents that would now be dropped: "
+            "one of each would take its original's place"
+        )
+    headers = ["change", "source", "kind", "language", "reason", "new reason", "documents", "bytes", "tokens"]
+    cells = [[_cell(value) for value in astuple(one)] for one in found.changed]
+    lines += ["", table(headers, cells)]
+    for heading, rows in samples.items():
+        lines += [f"{heading}:", ledger_table(rows)]
+    return "\n".join(lines)
+
+
+_CHANGES: dict[Change, str] = {
+    "passes": "that were dropped would pass",
+    "dropped": "of the corpus would be dropped",
+    "other reason": "would be dropped for another reason",
+    "dropped before": "would be dropped here and no more by a later stage",
+}
+
+
+def difference_text(found: Difference, samples: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """Both funnels, tokens, thresholds, and what became of the documents that met another fate."""
+    stages = [
+        [printable(one.source), one.stage, one.reason or "", one.before, one.after, _gained(one.before, one.after)]
+        for one in found.funnel
+        if one.before or one.after
+    ]
+    text = table(["source", "stage", "reason", "before", "after", "change"], stages) + "\n"
+    tokens = [
+        [printable(one.source), one.before, one.after, _gained(one.before, one.after)] for one in found.sources
+    ]
+    text += table(["source", "tokens before", "after", "change"], tokens) + "\n"
+    if found.thresholds:
+        moved = [[printable(o.source), o.reason, o.measure, o.before, o.after] for o in found.thresholds]
+        text += table(["source", "reason", "measure", "threshold before", "after"], moved) + "\n"
+    text += f"{counted(found.unchanged, 'documents')} the same in both"
+    if found.changed_text:
+        text += f", {counted(found.changed_text, 'documents')} with the same fate and another text"
+    text += "\n"
+    for transition, rows in zip(found.transitions, samples, strict=True):
+        text += (
+            f"\n{printable(transition.source)}: {transition.before} -> {transition.after}: "
+            f"{counted(transition.documents, 'documents')}, {size(transition.bytes)}\n"
+        )
+        text += "".join(f"  {printable(row['identifier'])}\n" for row in rows)
+    return text
+
+
+def _gained(before: int | None, after: int | None) -> str:
+    change = (after or 0) - (before or 0)
+    return f"{change:+,}" if change else ""
+
+
+def _warned(warned: Sequence[str]) -> str:
+    return "".join(f"\n! {printable(one)}\n" for one in warned)
+
+
+def _meaning(row: Mapping[str, Any], description: Description) -> str | None:
+    """What a reason means, as the operator that gave it says."""
+    for source in description.sources:
+        for operator in source.operators:
+            if source.name == row["source"] and operator.name == row["stage"]:
+                return operator.reasons.get(row["reason"])
+    return None
+
+
+def _measures(row: Mapping[str, Any], description: Description) -> str:
+    """The measures of a document beside the thresholds of its source; a mark where one is beyond."""
+    rules: dict[str, list[str]] = {}
+    for source, _, rule in description.rules():
+        if source.name == row["source"]:
+            value = row.get(_MEASURE + rule.measure)
+            sign = ">" if rule.drops == "above" else "<"
+            mark = " !" if rule.rejects(value) else ""
+            rules.setdefault(rule.measure, []).append(f"{rule.reason}: dropped {sign} {rule.threshold:.4g}{mark}")
+    names = [name for name in description.measures if row.get(_MEASURE + name) is not None]
+    if not names:
+        return ""
+    cells = [[name, float(row[_MEASURE + name]), "; ".join(rules.get(name, []))] for name in names]
+    return table(["measure", "value", "thresholds"], cells)
+
+
+def _cell(value: object) -> object:
+    return printable(value) if isinstance(value, str) else value
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

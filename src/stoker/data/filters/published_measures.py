@@ -1,0 +1,197 @@
+"""What the published rules measure, as their papers define it.
+
+Their words are what stands between blanks, so measures of words are absent in text of scripts without spaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from stoker.data.filters.scanning import counted_runs, ends_a_sentence
+from stoker.data.filters.stoker_measures import Measure
+from stoker.data.filters.text import Text
+from stoker.data.minhash import shingle_hashes
+
+_GOPHER_STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
+_FINEWEB2_CHINESE_STOP_WORDS = frozenset("的年在月是和日了於·為有被人中为他與後也而由")
+_BULLETS = np.asarray([ord(character) for character in "•‣▶◀◦■□▪▫–-*●"], dtype=np.uint32)
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)|[。！？…]+[”’」』）]*")
+_SHORT_LINE = 30
+
+
+def _of_words(text: Text, count: float) -> float | None:
+    return count / len(text.spaced_words) if text.is_spaced and len(text.spaced_words) else None
+
+
+def spaced_words(text: Text) -> float | None:
+    """Words between blanks that have a letter in them."""
+    return float(text.spaced_words.with_letter) if text.is_spaced else None
+
+
+def spaced_word_length(text: Text) -> float | None:
+    """Characters in the mean word between blanks."""
+    return _of_words(text, float(text.spaced_words.lengths.sum()))
+
+
+def hash_ratio(text: Text) -> float | None:
+    """Hash signs to a word."""
+    return _of_words(text, text.text.count("#"))
+
+
+def ellipsis_ratio(text: Text) -> float | None:
+    """Ellipses to a word."""
+    return _of_words(text, text.text.count("...") + text.text.count("…"))
+
+
+def bullet_line_share(text: Text) -> float | None:
+    """Lines that begin with a bullet, of all."""
+    return float(np.isin(text.lines.first, _BULLETS).mean()) if len(text.lines) else None
+
+
+def ellipsis_line_share(text: Text) -> float | None:
+    """Lines that end in an ellipsis, of all."""
+    lines = [stripped for line in text.text.split("\n") if (stripped := line.rstrip())]
+    return sum(line.endswith(("...", "…")) for line in lines) / len(lines) if lines else None
+
+
+def word_with_letter_share(text: Text) -> float | None:
+    """Words that have a letter in them, of all."""
+    return _of_words(text, text.spaced_words.with_letter)
+
+
+def english_stop_words(text: Text) -> float | None:
+    """How many of `the be to of and that have with` occur."""
+    return float(len(_GOPHER_STOP_WORDS.intersection(text.text.lower().split()))) if text.is_spaced else None
+
+
+def duplicate_line_share(text: Text) -> float | None:
+    """Lines that occurred before, of all."""
+    return float(text.repeated_lines.mean()) if len(text.lines) else None
+
+
+def duplicate_line_character_share(text: Text) -> float:
+    """Characters in lines that occurred before, of all."""
+    return float(text.lines.lengths[text.repeated_lines].sum() / len(text.text))
+
+
+def _paragraphs(text: Text) -> tuple[int, int, int]:
+    """(paragraphs, those that occurred before, their characters)."""
+    seen: set[str] = set()
+    count = repeated = characters = 0
+    for paragraph in text.text.split("\n\n"):
+        if not (own := paragraph.strip()):
+            continue
+        count += 1
+        if own in seen:
+            repeated += 1
+            characters += len(own)
+        seen.add(own)
+    return count, repeated, characters
+
+
+def duplicate_paragraph_share(text: Text) -> float | None:
+    """Paragraphs that occurred before, of all."""
+    count, repeated, _ = _paragraphs(text)
+    return repeated / count if count else None
+
+
+def duplicate_paragraph_character_share(text: Text) -> float:
+    """Characters in paragraphs that occurred before, of all."""
+    return _paragraphs(text)[2] / len(text.text)
+
+
+def _commonest_words(text: Text, size: int) -> float | None:
+    return text.spaced_words.commonest_characters(size) / len(text.text) if text.is_spaced else None
+
+
+def _repeated_words(text: Text, size: int) -> float | None:
+    return text.spaced_words.repeated_characters(size) / len(text.text) if text.is_spaced else None
+
+
+def sentences(text: Text) -> float:
+    """How many sentences there are, by the marks that end them."""
+    return float(sum(1 for _ in _SENTENCE_END.finditer(text.text)))
+
+
+def lorem_ipsum(text: Text) -> float:
+    """1 where `lorem ipsum` occurs, else 0."""
+    return float("lorem ipsum" in text.text.lower())
+
+
+def curly_brackets(text: Text) -> float:
+    """1 where an opening curly bracket occurs, else 0."""
+    return float("{" in text.text)
+
+
+def sentence_line_share(text: Text) -> float | None:
+    """Lines that end with a mark that ends a sentence, of all."""
+    return float(ends_a_sentence(text.lines.last).mean()) if len(text.lines) else None
+
+
+def short_line_share(text: Text) -> float | None:
+    """Lines of at most 30 characters, of all."""
+    return float((text.lines.lengths <= _SHORT_LINE).mean()) if len(text.lines) else None
+
+
+def characters(text: Text) -> float:
+    """How many characters there are."""
+    return float(len(text.text))
+
+
+def mean_line_length(text: Text) -> float:
+    """Characters to a line, blank lines included."""
+    return len(text.text) / (text.text.count("\n") + 1)
+
+
+def han_share(text: Text) -> float:
+    """Chinese characters, of all characters."""
+    return text.characters.han / text.characters.total
+
+
+def repeated_13_character_share(text: Text) -> float | None:
+    """Runs of 13 Chinese characters (words, in other scripts) that occur more than once, of all."""
+    runs = shingle_hashes(text.tokens, 13)
+    return counted_runs(runs)[1] / len(runs) if len(text.tokens) > 13 else None
+
+
+def chinese_stop_words(text: Text) -> float:
+    """How many of 22 stop words of Chinese occur."""
+    return float(len(_FINEWEB2_CHINESE_STOP_WORDS.intersection(text.text)))
+
+
+PUBLISHED_MEASURES: Mapping[str, Measure] = {
+    **{
+        f"filter.{measure.__name__}": measure
+        for measure in (
+            spaced_words,
+            spaced_word_length,
+            hash_ratio,
+            ellipsis_ratio,
+            bullet_line_share,
+            ellipsis_line_share,
+            word_with_letter_share,
+            english_stop_words,
+            duplicate_line_share,
+            duplicate_line_character_share,
+            duplicate_paragraph_share,
+            duplicate_paragraph_character_share,
+            sentences,
+            lorem_ipsum,
+            curly_brackets,
+            sentence_line_share,
+            short_line_share,
+            characters,
+            mean_line_length,
+            han_share,
+            repeated_13_character_share,
+            chinese_stop_words,
+        )
+    },
+    **{f"filter.commonest_{n}_words_share": partial(_commonest_words, size=n) for n in range(2, 5)},
+    **{f"filter.repeated_{n}_words_share": partial(_repeated_words, size=n) for n in range(5, 11)},
+}
+"""By their names in rules and in the ledger."""

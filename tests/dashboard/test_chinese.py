@@ -1,0 +1,109 @@
+"""The Chinese page says in Chinese what the catalogue says of every cause and every remedy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Formatter
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stoker.dashboard
+from stoker.dashboard.chinese import MEANINGS, PHRASES, REMEDIES, WORDS, in_chinese, remedy_in_chinese
+from stoker.dashboard.doctor import with_words
+from stoker.diagnosis import causes, remedies
+from stoker.diagnosis.finding import Kind
+from stoker.diagnosis.step_parts import MEASURES as PARTS
+from stoker.diagnosis.text_features import WORDS as FEATURES
+from stoker.diagnosis.told import _IF_IT_REPEATS
+
+CHINESE = re.compile("[一-鿿]")
+PAGE = Path(stoker.dashboard.__file__).parent / "page"
+
+
+def arguments(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
+
+
+def test_every_cause_of_the_catalogue_has_its_meaning_in_chinese() -> None:
+    assert set(MEANINGS) == {cause.name for cause in causes.CATALOGUE}
+    assert all(CHINESE.search(meaning) for meaning in MEANINGS.values())
+
+
+@pytest.mark.parametrize("action", sorted(remedies.REMEDIES))
+def test_every_remedy_has_chinese_words_with_the_same_arguments_and_commands(action: str) -> None:
+    english, chinese = remedies.REMEDIES[action], REMEDIES[action]
+    assert CHINESE.search(chinese)
+    assert arguments(chinese) == arguments(english)
+    assert sorted(re.findall(r"`[^`]+`", chinese)) == sorted(re.findall(r"`[^`]+`", english))
+
+
+def test_no_remedy_is_translated_that_is_gone() -> None:
+    assert set(REMEDIES) == set(remedies.REMEDIES)
+
+
+def test_what_a_remedy_says_in_words_is_in_chinese_too() -> None:
+    said = [*_IF_IT_REPEATS.values(), *(measure.removeprefix("seconds of ") for measure in PARTS.values())]
+    assert [one for one in said if one not in PHRASES] == []
+    told = remedy_in_chinese(remedies.remedy("recovered", how="by itself", then=_IF_IT_REPEATS["killed"]))
+    assert told == "无需处理：训练自行恢复后已经继续；若再次出现，查看机器日志：是内存耗尽，还是被谁杀死"
+
+
+def test_features_of_text_and_parts_of_steps_have_chinese_words() -> None:
+    said = [*FEATURES.values(), *PARTS.values(), *(f"{part} of rank 3" for part in PARTS.values())]
+    assert [one for one in said if in_chinese(one) is None] == []
+    assert in_chinese("seconds of waiting for data of rank 3") == "进程 3 等待数据的秒数"
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_a_name_in_a_measure_stays_as_it_is(name: str) -> None:
+    assert in_chinese(f"held-out loss of {name}") == f"{name} 的留出集损失"
+
+
+def test_every_kind_and_cause_has_a_chinese_name_on_the_page() -> None:
+    names = (PAGE / "names.js").read_text(encoding="utf-8")
+    wanted = {*get_args(Kind), *(cause.name for cause in causes.CATALOGUE)}
+    named = {name for name, chinese in re.findall(r'(\w+): \[(?:null|"[^"]*"), "([^"]+)"\]', names)}
+    assert wanted - named == set()
+
+
+def finding(**changes: Any) -> dict[str, Any]:
+    evidence = {"measure": "loss", "expected": 3.0, "observed": 9.0, "step": 7}
+    weighed = {
+        "cause": "hard_documents",
+        "score": 2.0,
+        "speaks_for": [{**evidence, "measure": "held-out loss of a<b>"}],
+        "speaks_against": [{**evidence, "expected": "the same", "observed": "something new"}],
+    }
+    return {
+        "kind": "spike", "cause": "garbled_text", "evidence": [evidence], "alternatives": [weighed],
+        "remedy": {"action": "leave_out_documents", "arguments": {"step": 7}}, **changes,
+    }  # fmt: skip
+
+
+def test_a_finding_is_told_in_both_languages() -> None:
+    told = with_words(finding())
+    assert told["remedy_words"].startswith("leave these documents out")
+    assert told["chinese"]["remedy_words"].startswith("剔除这些文档：`stoker data show RUN --step 7`")
+    assert set(told["meanings"]) == set(told["chinese"]["meanings"]) == {"garbled_text", "hard_documents"}
+    words = told["chinese"]["words"]
+    assert words == {"loss": "损失", "held-out loss of a<b>": "a<b> 的留出集损失", "the same": WORDS["the same"]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cause": "of_a_later_version", "remedy": {"action": "of_a_later_version"}},
+        {"remedy": {"action": "roll_back", "arguments": {}}},
+        {"remedy": None, "evidence": None, "alternatives": None},
+        {"cause": None, "evidence": [{}], "alternatives": [{}]},
+    ],
+)
+def test_what_this_version_does_not_know_is_left_without_words(changes: dict[str, Any]) -> None:
+    told = with_words(finding(**changes))
+    if "remedy" in changes:
+        assert told["remedy_words"] == told["chinese"]["remedy_words"] == ""
+    assert all(key in told for key in ("meanings", "chinese"))

@@ -1,0 +1,102 @@
+"""A filter that falls on one kind of text is said to; one that is fair is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from stoker.data.ledger.description import Description, SourceNote
+from stoker.data.ledger.falls import Grouping, all_warnings, falls, warnings
+from tests.data.ledger.drawn_ledger import MARKUP, SYMBOLS, note, row, write
+
+
+def described(*sources: SourceNote) -> Description:
+    return Description(0, sources, (), 8, 4)
+
+
+def summed(*lines: tuple[str, dict[str, Any], int, int]) -> pl.DataFrame:
+    """Summary of (source, group, documents kept, documents dropped as `markup`)."""
+    blank = {"kind": "prose", "language": "en", "cjk": False, "formula": False, "code": False}
+    rows = []
+    for source, group, kept, dropped in lines:
+        for verdict, stage, reason, documents in (
+            ("kept", None, None, kept),
+            ("dropped", "filter", "markup", dropped),
+        ):
+            rows.append(
+                blank
+                | group
+                | {"source": source, "verdict": verdict, "stage": stage, "reason": reason}
+                | {"documents": documents, "bytes": 100 * documents}
+            )
+    return pl.DataFrame(rows, schema_overrides={"stage": pl.String, "reason": pl.String})
+
+
+def far(summary: pl.DataFrame, description: Description, by: Grouping) -> list[str]:
+    return [cell.group for cell in falls(summary, description, by) if cell.far]
+
+
+def test_a_reason_that_takes_much_more_of_one_kind_is_told_with_its_share() -> None:
+    summary = summed(("a", {}, 9_900, 100), ("b", {"kind": "code"}, 700, 300))
+    cells = falls(summary, described(note("a", MARKUP), note("b", MARKUP, kind="code")), "kind")
+    assert [(cell.group, cell.documents, cell.reached, cell.far) for cell in cells] == [
+        ("prose", 100, 10_000, False),
+        ("code", 300, 1_000, True),
+    ]
+    (sentence,) = warnings(cells)
+    assert (
+        "`markup` (filter) takes 30.0% of the documents in code that reach it and 1.00% of the others" in sentence
+    )
+
+
+def test_languages_and_classes_of_text_are_groups_too() -> None:
+    description = described(note("a", MARKUP))
+    chinese = {"language": "zh", "cjk": True}
+    summary = summed(("a", {}, 9_900, 100), ("a", chinese, 700, 300), ("a", {"language": None}, 99, 1))
+    assert far(summary, description, "language") == ["zh"]
+    assert far(summary, description, "content") == ["Chinese, Japanese or Korean"]
+    assert len(all_warnings(summary, description)) == 2
+    assert {cell.group for cell in falls(summary, description, "language")} == {"en", "zh", "unknown"}
+
+
+def test_sources_of_which_a_rule_is_not_asked_are_no_measure_of_it() -> None:
+    summary = summed(("a", {}, 900, 100), ("b", {"kind": "code"}, 10_000, 0))
+    cells = falls(summary, described(note("a", MARKUP), note("b", SYMBOLS, kind="code")), "kind")
+    assert [(cell.group, cell.others_reached, cell.far) for cell in cells] == [("prose", 0, False)]
+
+
+def test_a_difference_that_is_real_but_small_or_large_but_a_handful_is_no_warning() -> None:
+    both = described(note("a", MARKUP), note("b", MARKUP))
+    assert far(summed(("a", {}, 980_000, 20_000), ("b", {"kind": "code"}, 970_000, 30_000)), both, "kind") == []
+    assert far(summed(("a", {}, 10_000, 0), ("b", {"kind": "code"}, 6, 4)), both, "kind") == []
+
+
+def test_fair_filters_are_almost_never_accused() -> None:
+    """Over drawn tables in which every kind loses the same share, at most one in a hundred may have a warning."""
+    draws = np.random.default_rng(5)
+    description = described(note("a", MARKUP))
+    accused = 0
+    for _ in range(300):
+        share = 10 ** draws.uniform(-3, -0.5)
+        sizes = (10 ** draws.uniform(1, 4, 3)).astype(int)
+        lost = draws.binomial(sizes, share)
+        kinds = ("prose", "code", "mathematics")
+        summary = summed(
+            *(("a", {"kind": kind}, int(n - k), int(k)) for kind, n, k in zip(kinds, sizes, lost, strict=True))
+        )
+        accused += bool(far(summary, description, "kind"))
+    assert accused <= 3
+
+
+def test_documents_that_an_earlier_stage_dropped_did_not_reach_a_later_one(tmp_path: Path) -> None:
+    rows = [row("a", number, "dropped", "markup", "filter") for number in range(6)]
+    rows += [row("a", number, "dropped", "poor", "quality", kind="code") for number in range(6, 10)]
+    rows += [row("a", number, kind="code") for number in range(10, 16)]
+    ledger = write(tmp_path, [note("a", MARKUP)], rows)
+    cells = {(cell.reason, cell.group): cell for cell in falls(ledger.summary(), ledger.description, "kind")}
+    assert cells["markup", "prose"].share == 1.0
+    assert ("poor", "prose") not in cells
+    assert (cells["poor", "code"].documents, cells["poor", "code"].reached) == (4, 10)
