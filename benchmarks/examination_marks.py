@@ -23,12 +23,14 @@ class Marked:
     `clean` where nothing is found, and where nothing is wrong, nothing above a note."""
     first: Mapping[str, Any] | None
     """The finding that names it."""
+    findings: Sequence[Mapping[str, Any]]
     kind: bool | None
     step: bool | None
     culprit: bool | None
     """Whether the documents, the rank or the source at fault are named."""
     above_note: bool
     error: str | None
+    live: Mapping[str, Any]
 
     def __str__(self) -> str:
         where = "" if self.first is None else f" {self.first['kind']} from step {self.first['first_step']}"
@@ -49,6 +51,7 @@ def mark(case: Case, told: Mapping[str, Any]) -> Marked:
         case=case,
         said=CLEAN if first is None else first["cause"],
         first=first,
+        findings=findings,
         kind=first["kind"] in case.kinds
         if wrong and first is not None
         else (None if case.cause == CLEAN else False),
@@ -56,6 +59,7 @@ def mark(case: Case, told: Mapping[str, Any]) -> Marked:
         culprit=_culprit(case, first, told["samples"]),
         above_note=bool(grave),
         error=told["error"],
+        live=told.get("live", {}),
     )
 
 
@@ -111,7 +115,37 @@ def _summary(done: Sequence[Marked]) -> str:
             f"| runs without fault with a finding above a note | {_share(clean, lambda one: one.above_note)} "
             f"of {len(clean)} | 0.02 |"
         )
+    lines += _live(done)
     return "\n".join(lines)
+
+
+def _live(done: Sequence[Marked]) -> list[str]:
+    """How early a run under way would have been warned of."""
+    lines = []
+    slow = [bool(one.live["in_time"]) for one in done if "in_time" in one.live]
+    if slow:
+        lines.append(f"| slow ranks seen after five slow steps | {sum(slow) / len(slow):.3f} of {len(slow)} | |")
+    warned = [one.live for one in done if "noticed" in one.live]
+    known = [one for one in warned if one["noticed"] is not None]
+    ahead = sorted(one["moved"] - one["noticed"] for one in known if one["moved"] is not None)
+    if warned:
+        said = "no loss moved"
+        if ahead:
+            enough = sum(steps >= 20 for steps in ahead)
+            said = f"{enough} of {len(ahead)} whose loss moved (least {ahead[0]}, median {ahead[len(ahead) // 2]})"
+        said += f"; {len(known) - len(ahead)} of {len(warned)} before any move"
+        lines.append(f"| slow causes: warned of 20 steps or more before the loss moves | {said} | all |")
+    named = [
+        (one.case.rank, rank)
+        for one in done
+        for finding in one.findings
+        if finding["kind"] == "slow_rank" and finding["severity"] != "note"
+        for rank in finding["ranks"]
+    ]
+    if named:
+        right = sum(rank == said for rank, said in named) / len(named)
+        lines.append(f"| ranks named as slow above a note that are | {right:.3f} of {len(named)} | 0.99 |")
+    return lines
 
 
 def f1_by_cause(pairs: Sequence[tuple[str, str]], of_clean: Sequence[str] = ()) -> dict[str, float]:

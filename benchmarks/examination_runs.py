@@ -8,10 +8,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from multiprocessing import connection, get_context
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import yaml
 from benchmarks.examination_cases import Case
 from benchmarks.examination_text import write_text
@@ -19,11 +21,16 @@ from benchmarks.examination_text import write_text
 from stoker.checkpoint.place import checkpoints_of
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import prepare
-from stoker.diagnosis import diagnose
+from stoker.diagnosis import RunRows, diagnose
+from stoker.diagnosis.causes.incident import LOSS_KINDS
+from stoker.diagnosis.diagnose import find_all
+from stoker.diagnosis.loss_spike import find_spikes
+from stoker.diagnosis.step_parts import find_longer_parts, within
 from stoker.durable_files import write_bytes, write_json
 from stoker.durable_files import write_text as write_file
 from stoker.progress import Silent
 from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
+from stoker.record import Record
 from stoker.recovery.drill_doctor import PREPARED, with_own_corpus
 from stoker.recovery.dynamics.possible import require_possible_course
 from stoker.recovery.dynamics.spoiled_corpus import spoil_corpus
@@ -37,6 +44,9 @@ from stoker.training.origin import write_origin
 from stoker.training.rank import Job
 
 SAMPLES, SAID = "bad_samples.json", "said.json"
+WARNED_OF = ("attention_logit_growth", "router_collapse", "memory_leak")
+SLOW = "slow_compute"
+_FOUND_WITHIN, _LOOKED_EVERY = 5, 5
 _LONGEST_SECONDS = 600.0
 
 
@@ -115,6 +125,42 @@ def ask(run: Path) -> list[dict[str, Any]]:
     return [finding.model_dump(mode="json") for finding in diagnose(RunDirectory(run)).findings]
 
 
+def live(case: Case, run: Path) -> dict[str, Any]:
+    """What somebody who looks while the run is under way would see, and when.
+
+    `noticed`: the first step behind which the doctor, asked after every fifth, has a finding of the right kind.
+    `moved`: the first step from the fault on whose loss stands out, once all is known.
+    """
+    if case.cause not in (*WARNED_OF, SLOW) or case.step is None:
+        return {}
+    rows = RunRows.load(Record(RunDirectory(run).record), None, None, None)
+    if case.cause == SLOW:
+        own = within(rows.parts, int(rows.steps[0]), case.step + _FOUND_WITHIN - 1)
+        last = int(rows.steps[0]) + own[0].steps.size - 1 if own else 0
+        ranks = [one.ranks for one in find_longer_parts(own) if one.last_step is None or one.last_step >= last]
+        return {"in_time": any(case.rank in found for found in ranks) if case.ranks > 1 else bool(ranks)}
+    spikes = find_spikes(rows.curve("loss"))
+    moved = min((one.first_step for one in spikes if one.first_step and one.first_step >= case.step), default=None)
+    for step in range(case.step, int(rows.steps[-1]) + 1, _LOOKED_EVERY):
+        if any(one.kind in case.kinds and one.kind not in LOSS_KINDS for one in find_all(_until(rows, step))):
+            return {"moved": moved, "noticed": step}
+    return {"moved": moved, "noticed": None}
+
+
+def _until(rows: RunRows, step: int) -> RunRows:
+    """As the record was when `step` was its last."""
+
+    def cut(table: pl.DataFrame) -> pl.DataFrame:
+        return table.filter(pl.col("step") <= step) if "step" in table.columns else table
+
+    tables = {
+        name: cut(getattr(rows, name)) for name in ("table", "routing", "evaluations", "modules", "documents")
+    }
+    by_rank = {rank: cut(own) for rank, own in rows.by_rank.items()}
+    machines = {rank: cut(own) for rank, own in rows.machines.items()}
+    return replace(rows, **tables, by_rank=by_rank, machines=machines, events=())
+
+
 def _print_to(path: Path) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
@@ -125,13 +171,14 @@ def _print_to(path: Path) -> None:
 
 def examine(folder: Path, again: bool, case: Case) -> None:
     """Train it, unless that has been done, ask the doctor, and write down what it says: `said` reads it."""
-    found: dict[str, Any] = {"error": None, "findings": [], "samples": []}
+    found: dict[str, Any] = {"error": None, "findings": [], "samples": [], "live": {}}
     run = folder / "runs" / case.name
     (run / SAID).unlink(missing_ok=True)
     try:
         if not again:
             run_case(folder, case)
         found["findings"] = ask(run)
+        found["live"] = live(case, run)
         if (run / SAMPLES).is_file():
             found["samples"] = json.loads((run / SAMPLES).read_text(encoding="utf-8"))
     except BaseException as error:
@@ -146,7 +193,7 @@ def said(folder: Path, case: Case) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((folder / "runs" / case.name / SAID).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {"error": "its process was killed", "findings": [], "samples": []}
+        return {"error": "its process was killed", "findings": [], "samples": [], "live": {}}
     return found
 
 
