@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def moment_of(run: WatchedRun, step: int) -> dict[str, Any]:
     for name in ("loss", "gradient_norm", "update_norm", "weight_norm", "learning_rate"):
         if isinstance(figures.get(name), float):
             usual[name] = _median(run.numbers(name)[past])
-    for name in figures.get("loss_by_source") or {}:
+    for name in _by_name(figures, "loss_by_source"):
         usual[f"loss_by_source.{name}"] = _median(run.numbers(f"loss_by_source.{name}")[past])
     shift = first = None
     if "first_sample" in figures and "last_sample" in figures:
@@ -166,12 +167,12 @@ def timeline_of(run: WatchedRun, step: int) -> dict[str, Any]:
         spans, recorded, began = _spans_of(run, rank, step, figures)
         begins.append(began - ahead.get(rank, (0.0, 0.0))[0] if began is not None else None)
         told = {"rank": rank, "recorded": recorded, "spans": spans, "uncertain": ahead.get(rank, (0.0, None))[1]}
-        ranks.append({**told, "arrived": figures.get("arrived") or {}, "waited": figures.get("waited") or {}})
+        ranks.append({**told, "arrived": _by_name(figures, "arrived"), "waited": _by_name(figures, "waited")})
     known = [begin for begin in begins if begin is not None]
     for told, begin in zip(ranks, begins, strict=True):
         told["began"] = None if begin is None else begin - min(known)
-    missing = [rank for rank in _expected_ranks(run) if rank not in {told["rank"] for told in ranks}]
-    return {"step": step, "ranks": [spelled(told) for told in ranks], "missing": missing[:64]}
+    missing, _ = absent_ranks(run, {told["rank"] for told in ranks}, most=64)
+    return {"step": step, "ranks": [spelled(told) for told in ranks], "missing": missing}
 
 
 def _spans_of(
@@ -190,13 +191,19 @@ def _spans_of(
                     True,
                     found.get("began", began),
                 )
-    seconds = figures.get("seconds") or {}
+    seconds = _by_name(figures, "seconds")
     spans, at = [], 0.0
     for phase in sorted(seconds, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)):
         if phase != "total" and _sortable(seconds[phase]) > 0:
             spans.append([phase, at, seconds[phase]])
             at += seconds[phase]
     return spans, False, began
+
+
+def _by_name(figures: dict[str, Any], field: str) -> dict[str, Any]:
+    """Figures that a row holds by name; none where it holds something else there."""
+    found = figures.get(field)
+    return found if isinstance(found, dict) else {}
 
 
 def clocks(run: WatchedRun) -> dict[int, tuple[float, float | None]]:
@@ -212,10 +219,14 @@ def clocks(run: WatchedRun) -> dict[int, tuple[float, float | None]]:
     return found
 
 
-def _expected_ranks(run: WatchedRun) -> range:
-    ranks = as_numbers(run.columns.recent("step", 1), "ranks")
-    known = ranks[np.isfinite(ranks)]
-    return range(int(known[-1]) if known.size else 1)
+def absent_ranks(run: WatchedRun, present: set[int], most: int) -> tuple[list[int], int]:
+    """The first ranks of the run that are not `present`, and how many there are. No list of all is made: what a row
+    says of their number may be anything."""
+    recorded = as_numbers(run.columns.recent("step", 1), "ranks")
+    known = recorded[np.isfinite(recorded)]
+    expected = range(max(0, int(known[-1])) if known.size else 1)
+    first = list(islice((rank for rank in expected if rank not in present), most))
+    return first, len(expected) - sum(rank in expected for rank in present)
 
 
 def _median(values: Any) -> float | None:
