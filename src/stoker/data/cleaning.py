@@ -9,8 +9,9 @@ prose besides  text that was read in the wrong encoding is read again, when that
                NFC (never NFKC: full-width Chinese punctuation, superscripts and fractions stay); Latin
                ligatures of typesetting (U+FB00..FB06) are spelt out; zero-width characters, soft hyphens,
                fillers, tags and direction marks go, joiners stay between letters of scripts that need them;
-               no-break, thin and other spaces but the ideographic one become spaces, Unicode line and paragraph separators newlines; blanks at line ends go, as do
-               blank lines beyond one and blank lines at both ends.
+               no-break, thin and other spaces but the ideographic one become spaces, Unicode line and
+               paragraph separators newlines; blanks at line ends go, as do blank lines beyond one and blank
+               lines at both ends.
 
 Dialogue is cleaned as prose is. Cleaning a cleaned text changes nothing.
 """
@@ -60,9 +61,10 @@ def clean(text: str, kind: Kind) -> str:
     while True:
         while (repaired := mojibake.repair(text)) != text:  # more than one round for text misread twice
             text = repaired
-        text = _tidy(text)
-        if mojibake.repair(text) == text:
-            return text
+        tidied = _tidy(text)
+        if tidied == text or mojibake.repair(tidied) == tidied:
+            return tidied
+        text = tidied
 
 
 def _without_junk(text: str) -> str:
