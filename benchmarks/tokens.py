@@ -235,9 +235,8 @@ def main() -> None:
         row("learn 32,000 entries: tokenizers", reference, reference, ids=False)
         row("learn 32,000 entries: stoker", learnt, reference, ids=False)
         models = [json.loads(file.read_text(encoding="utf-8"))["model"] for file in (ours, theirs)]
-        print(
-            f"| the two vocabularies and their merges are {'' if models[0] == models[1] else 'not '}the same | | | | | | |"
-        )
+        same = "the same" if models[0] == models[1] else "not the same"
+        print(f"| both vocabularies, and their merges, are {same} | | | | | | |")
         peers = ["tiktoken", "gigatoken"] if options.peers else []
         for what, tokenizer in (("ours", ours), ("Llama 3's pattern", with_pattern(ours, LLAMA_3))):
             reference = measured("tokenizers", tokenizer, options)
