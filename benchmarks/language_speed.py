@@ -2,9 +2,9 @@
 
     python benchmarks/language_speed.py --text FOLDER
 
-FOLDER holds `*.jsonl.gz` with fields `kind`, `language` and `text`. Libraries for scripts are measured where they can
-be imported (opencc, zhconv, zhconv_rs): on words of which one simplified character stands for several traditional
-ones, and on the way of traditional text to simplified and back.
+FOLDER holds `*.jsonl.gz` with fields `kind`, `language` and `text`. Libraries for scripts are measured where they
+can be imported (opencc, zhconv, zhconv_rs): on words of which one simplified character stands for several
+traditional ones, and on the way of traditional text to simplified and back.
 """
 
 from __future__ import annotations
@@ -15,212 +15,27 @@ import importlib
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from stoker.data.document import Document
 from stoker.data.operators import operators_of
 from stoker.recipe import Cleaning, Source
 
-WORDS = [
-    "头发",
-    "頭髮",
-    "发展",
-    "發展",
-    "皇后",
-    "皇后",
-    "以后",
-    "以後",
-    "面子",
-    "面子",
-    "干净",
-    "乾淨",
-    "干部",
-    "幹部",
-    "树干",
-    "樹幹",
-    "干涉",
-    "干涉",
-    "乾坤",
-    "乾坤",
-    "里程",
-    "里程",
-    "台风",
-    "颱風",
-    "只有",
-    "只有",
-    "一只",
-    "一隻",
-    "系统",
-    "系統",
-    "关系",
-    "關係",
-    "联系",
-    "聯繫",
-    "复杂",
-    "複雜",
-    "复习",
-    "複習",
-    "恢复",
-    "恢復",
-    "钟表",
-    "鐘錶",
-    "钟情",
-    "鍾情",
-    "斗争",
-    "鬥爭",
-    "北斗",
-    "北斗",
-    "山谷",
-    "山谷",
-    "谷物",
-    "穀物",
-    "松树",
-    "松樹",
-    "轻松",
-    "輕鬆",
-    "特征",
-    "特徵",
-    "征服",
-    "征服",
-    "制度",
-    "制度",
-    "制造",
-    "製造",
-    "出发",
-    "出發",
-    "理发",
-    "理髮",
-    "一出戏",
-    "一齣戲",
-    "丑时",
-    "丑時",
-    "丑陋",
-    "醜陋",
-    "范围",
-    "範圍",
-    "范仲淹",
-    "范仲淹",
-    "丰富",
-    "豐富",
-    "丰采",
-    "丰采",
-    "公历",
-    "公曆",
-    "历史",
-    "歷史",
-    "词汇",
-    "詞彙",
-    "汇款",
-    "匯款",
-    "获得",
-    "獲得",
-    "收获",
-    "收穫",
-    "借口",
-    "藉口",
-    "借款",
-    "借款",
-    "困难",
-    "困難",
-    "困倦",
-    "睏倦",
-    "了结",
-    "了結",
-    "尽管",
-    "儘管",
-    "尽力",
-    "盡力",
-    "卷曲",
-    "捲曲",
-    "试卷",
-    "試卷",
-    "千克",
-    "千克",
-    "克服",
-    "克服",
-    "姜太公",
-    "姜太公",
-    "生姜",
-    "生薑",
-    "准备",
-    "準備",
-    "批准",
-    "批准",
-    "签名",
-    "簽名",
-    "牙签",
-    "牙籤",
-    "余下",
-    "餘下",
-    "占卜",
-    "占卜",
-    "云彩",
-    "雲彩",
-    "人云亦云",
-    "人云亦云",
-    "几乎",
-    "幾乎",
-    "茶几",
-    "茶几",
-    "向导",
-    "嚮導",
-    "方向",
-    "方向",
-    "游泳",
-    "游泳",
-    "郁闷",
-    "鬱悶",
-    "浓郁",
-    "濃郁",
-    "御用",
-    "御用",
-    "防御",
-    "防禦",
-    "愿望",
-    "願望",
-    "岳父",
-    "岳父",
-    "山岳",
-    "山嶽",
-    "周围",
-    "周圍",
-    "划船",
-    "划船",
-    "计划",
-    "計劃",
-    "咸味",
-    "鹹味",
-    "老少咸宜",
-    "老少咸宜",
-    "胡须",
-    "鬍鬚",
-    "必须",
-    "必須",
-    "胡说",
-    "胡說",
-    "蒙骗",
-    "矇騙",
-    "蒙古",
-    "蒙古",
-    "冲突",
-    "衝突",
-    "冲洗",
-    "沖洗",
-    "仇恨",
-    "仇恨",
-    "暗自",
-    "暗自",
-    "抑郁",
-    "抑鬱",
-    "回来",
-    "回來",
-    "迂回",
-    "迂迴",
-    "伙伴",
-    "夥伴",
-    "伙食",
-    "伙食",
-]
+_PAIRS = """
+头发 頭髮 发展 發展 皇后 皇后 以后 以後 面子 面子 干净 乾淨 干部 幹部 树干 樹幹 干涉 干涉
+乾坤 乾坤 里程 里程 台风 颱風 只有 只有 一只 一隻 系统 系統 关系 關係 联系 聯繫 复杂 複雜
+复习 複習 恢复 恢復 钟表 鐘錶 钟情 鍾情 斗争 鬥爭 北斗 北斗 山谷 山谷 谷物 穀物 松树 松樹
+轻松 輕鬆 特征 特徵 征服 征服 制度 制度 制造 製造 出发 出發 理发 理髮 一出戏 一齣戲 丑时 丑時
+丑陋 醜陋 范围 範圍 范仲淹 范仲淹 丰富 豐富 丰采 丰采 公历 公曆 历史 歷史 词汇 詞彙 汇款 匯款
+获得 獲得 收获 收穫 借口 藉口 借款 借款 困难 困難 困倦 睏倦 了结 了結 尽管 儘管 尽力 盡力
+卷曲 捲曲 试卷 試卷 千克 千克 克服 克服 姜太公 姜太公 生姜 生薑 准备 準備 批准 批准 签名 簽名
+牙签 牙籤 余下 餘下 占卜 占卜 云彩 雲彩 人云亦云 人云亦云 几乎 幾乎 茶几 茶几 向导 嚮導 方向 方向
+游泳 游泳 郁闷 鬱悶 浓郁 濃郁 御用 御用 防御 防禦 愿望 願望 岳父 岳父 山岳 山嶽 周围 周圍
+划船 划船 计划 計劃 咸味 鹹味 老少咸宜 老少咸宜 胡须 鬍鬚 必须 必須 胡说 胡說 蒙骗 矇騙 蒙古 蒙古
+冲突 衝突 冲洗 沖洗 仇恨 仇恨 暗自 暗自 抑郁 抑鬱 回来 回來 迂回 迂迴 伙伴 夥伴 伙食 伙食
+"""
+WORDS = _PAIRS.split()
 TRADITIONAL = ("libreoffice-help-zh-tw", "chinese-poetry")
 Convert = Callable[[str], str]
 
@@ -237,11 +52,12 @@ def converters() -> dict[str, tuple[Convert, Convert]]:
             found[name] = library.OpenCC("t2s").convert, library.OpenCC("s2t").convert
         else:
             convert = library.convert if name == "zhconv" else library.zhconv
-            found[name] = (
-                (lambda text, by=convert: by(text, "zh-hans")),
-                (lambda text, by=convert: by(text, "zh-hant")),
-            )
+            found[name] = partial(_by, convert, "zh-hans"), partial(_by, convert, "zh-hant")
     return found
+
+
+def _by(convert: Callable[[str, str], str], variant: str, text: str) -> str:
+    return convert(text, variant)
 
 
 def scripts(texts: dict[str, str]) -> None:

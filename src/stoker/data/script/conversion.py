@@ -55,10 +55,11 @@ def converted(text: str, wanted: Script, found: Scripts | None = None) -> str:
     if against == found.simplified + found.traditional and not found.kana:
         return convert(text)
     lines = zip(text.split("\n"), _of_other_script(text, wanted, mostly_other), strict=True)
-    groups = (
-        (other, "\n".join(line for line, _ in group)) for other, group in groupby(lines, key=lambda one: one[1])
-    )
-    return "\n".join(convert(part) if other else part for other, part in groups)
+    parts: list[str] = []
+    for other, group in groupby(lines, key=lambda one: one[1]):
+        part = "\n".join(line for line, _ in group)
+        parts.append(convert(part) if other else part)
+    return "\n".join(parts)
 
 
 def half_width(text: str) -> str:
