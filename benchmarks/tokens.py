@@ -1,6 +1,6 @@
 """Encoding and learning of vocabularies against the libraries that others use, on the same text, by processor time.
 
-    python benchmarks/tokens.py FOLDER [--peers PYTHON] [--training 40] [--endless 20]
+    python benchmarks/tokens.py FOLDER [--peers PYTHON] [--training 40] [--every 1] [--endless 20]
 
 FOLDER holds text as `*.jsonl.gz`, one object with a `text` a line; the code of Python's standard library is added.
 PYTHON is an interpreter with `tiktoken` and `gigatoken`. Every measurement runs in a process of its own, on one
@@ -76,7 +76,7 @@ def texts_for(options: argparse.Namespace) -> list[str]:
     if options.measure_text != "corpus":
         sample = ENDLESS[options.measure_text]
         return [sample * (int(options.endless * 1e6) // len(sample.encode()))]
-    return [text for own in corpus(options.folder).values() for text in own]
+    return [text for own in corpus(options.folder).values() for text in own[:: options.every]]
 
 
 def encode_by_engine(options: argparse.Namespace) -> None:
@@ -185,6 +185,7 @@ def measured(
     command = [str(options.peers) if peer else sys.executable, __file__, str(options.folder), "--measure", measure]
     command += ["--tokenizer", str(tokenizer), "--measure-text", text]
     command += ["--training", str(options.training), "--endless", str(options.endless)]
+    command += ["--every", str(options.every)]
     threads = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
     environment = os.environ | dict.fromkeys(threads, "1") | {"TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -216,6 +217,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--peers", type=Path, help="interpreter with tiktoken and gigatoken")
     parser.add_argument("--training", type=float, default=40.0, help="MB a vocabulary is learnt from")
+    parser.add_argument("--every", type=int, default=1, help="encode each so-manieth text alone")
     parser.add_argument("--endless", type=float, default=20.0, help="MB of text without spaces")
     parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
     parser.add_argument("--tokenizer", type=Path, help=argparse.SUPPRESS)
