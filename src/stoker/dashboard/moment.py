@@ -60,9 +60,7 @@ def moment_of(run: WatchedRun, step: int) -> dict[str, Any]:
     place = int(np.searchsorted(history.steps, step))
     if place >= history.steps.size or history.steps[place] != step:
         raise BadInput(f"step {step} has no row in the record")
-    row = place if history.rows is None else int(history.rows[place])
-    found = rows_of("step", run.columns.row("step", row))
-    figures = found[0] if found else {}
+    figures = _figures_of(run, step)
     past = slice(max(0, place - _PAST), place)
     usual = {}
     for name in ("loss", "gradient_norm", "update_norm", "weight_norm", "learning_rate"):
@@ -89,6 +87,17 @@ def moment_of(run: WatchedRun, step: int) -> dict[str, Any]:
     }
 
 
+def _figures_of(run: WatchedRun, step: int, rank: int = 0) -> dict[str, Any]:
+    """The row of a step; an empty one where there is none, or it cannot be read."""
+    history = run.history(rank)
+    place = int(np.searchsorted(history.steps, step))
+    if place >= history.steps.size or history.steps[place] != step:
+        return {}
+    row = place if history.rows is None else int(history.rows[place])
+    found = rows_of("step", run.rank(rank).row("step", row))
+    return found[0] if found else {}
+
+
 def worst_documents(run: WatchedRun, step: int) -> list[dict[str, Any]]:
     """The stretches of documents with the highest loss that ranks recorded of this step, the worst first."""
     found = []
@@ -108,7 +117,8 @@ def worst_documents(run: WatchedRun, step: int) -> list[dict[str, Any]]:
 def documents_of(run: WatchedRun, step: int) -> dict[str, Any]:
     """The text of a step's documents from the corpus, those with the worst recorded loss first.
 
-    What stands in the way (no corpus here, another one) is said in `missing`.
+    What stands in the way (no corpus here, another one) is said in `missing`; `others` says that the step was given
+    other text than what the recipe gives it, which is shown.
     """
     from stoker.training.origin import corpus_of
 
@@ -128,9 +138,10 @@ def documents_of(run: WatchedRun, step: int) -> dict[str, Any]:
         document["loss"] = losses[0] if losses else None
     documents.sort(key=lambda one: -_sortable(one["loss"]))
     left_out = max(0, len(documents) - _MOST_DOCUMENTS)
+    recorded = _figures_of(run, step).get("batch_digest")
     return {
-        "step": step, "digest": shown.digest, "tokens": shown.tokens, "missing": None,
-        "documents": documents[:_MOST_DOCUMENTS], "left_out": left_out, "losses": bool(worst),
+        "step": step, "digest": shown.digest, "others": recorded not in (None, shown.digest), "tokens": shown.tokens,
+        "missing": None, "documents": documents[:_MOST_DOCUMENTS], "left_out": left_out, "losses": bool(worst),
     }  # fmt: skip
 
 
@@ -156,7 +167,8 @@ def _touches(worst: dict[str, Any], document: dict[str, Any]) -> bool:
 def timeline_of(run: WatchedRun, step: int) -> dict[str, Any]:
     """What every rank did in a step, one after the other: as recorded, or its phases where no timeline was."""
     ahead = clocks(run)
-    ranks, begins = [], []
+    ranks: list[dict[str, Any]] = []
+    begins = []
     for rank in run.ranks[:_MOST_RANKS]:
         history, columns = run.history(rank), run.rank(rank)
         place = int(np.searchsorted(history.steps, step))
