@@ -141,7 +141,8 @@ def documents_of(run: WatchedRun, step: int) -> dict[str, Any]:
     recorded = _figures_of(run, step).get("batch_digest")
     return {
         "step": step, "digest": shown.digest, "others": recorded not in (None, shown.digest),
-        "tokens": shown.tokens, "missing": None, "documents": documents[:_MOST_DOCUMENTS], "left_out": left_out, "losses": bool(worst),
+        "tokens": shown.tokens, "missing": None, "documents": documents[:_MOST_DOCUMENTS], "left_out": left_out,
+        "losses": bool(worst),
     }  # fmt: skip
 
 
