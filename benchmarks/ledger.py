@@ -196,7 +196,7 @@ def measure(folder: Path, documents: int) -> None:
             ("sample", str(corpus), "reason_7"),
             lambda: ledger.at([b.row for b in borderline(ledger, "reason_7", 20)]),
         ),
-        "what-if": (("what-if", str(corpus), "reason_7=0.5"), lambda: what_if(ledger, {"reason_7": 0.5})),
+        "what-if": (("what-if", str(corpus), "reason_7=0.985"), lambda: what_if(ledger, {"reason_7": 0.985})),
         "show": (("show", str(run), "--step", "57"), lambda: show_step(Corpus.open(corpus), recipe, 57)),
         "diff": (("diff", str(corpus), str(corpus)), lambda: difference(ledger, Ledger(corpus))),
     }

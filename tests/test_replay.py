@@ -11,6 +11,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from stoker.dashboard.moment import documents_of
+from stoker.dashboard.watched import WatchedRun
 from stoker.data.corpus import Corpus
 from stoker.progress import Silent
 from stoker.recipe.loading import load_recipe
@@ -148,3 +150,9 @@ def test_a_step_is_replayed_with_the_samples_that_it_was_given(corpus: Corpus, t
     digests = Record(run.record).steps(["batch_digest"])
     for step, digest, _ in digests.iter_rows():
         assert feed.digest(step) == digest
+
+
+def test_the_page_says_of_a_step_that_it_was_given_other_text(corpus: Corpus, tmp_path: Path) -> None:
+    run = WatchedRun(run_with(corpus, tmp_path, "repeat_batch@20:steps=2,strength=0.5"))
+    run.refresh()
+    assert [documents_of(run, step)["others"] for step in (19, 20, 21, 22)] == [False, True, True, False]

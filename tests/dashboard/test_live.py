@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stoker.dashboard import WatchedRun
+from stoker.dashboard import WatchedRun, doctor
 from stoker.dashboard.doctor import Doctor, counts_of, with_words
 from stoker.dashboard.live import Newsroom
 from stoker.errors import BadInput
@@ -141,3 +141,36 @@ def test_without_a_terminal_the_essentials_are_printed_once(tmp_path: Path) -> N
         subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=120, check=True).stdout
     )
     assert (told["step"], told["name"]) == (80, "anvil")
+
+
+def test_findings_outlast_a_diagnosis_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [
+        {"state": "done", "findings": [{"kind": "spike", "severity": "warning"}]},
+        {"state": "failed", "why": "no memory", "findings": []},
+    ]
+
+    async def diagnosed(run: WatchedRun) -> dict[str, Any]:
+        return answers.pop(0)
+
+    for name, value in (("_diagnosed", diagnosed), ("_BEGIN_AFTER_SECONDS", 0.0), ("_LEAST_PAUSE_SECONDS", 0.0)):
+        monkeypatch.setattr(doctor, name, value)
+    monkeypatch.setattr(doctor, "_PAUSE_FOR_EACH_SECOND", 0.0)
+    (writer,) = write_run(tmp_path, ranks=(0,), close=False)
+
+    async def asked_twice() -> dict[str, Any]:
+        run, told = WatchedRun(RunDirectory(tmp_path)), asyncio.Event()
+        doing = doctor.Doctor(lambda run: told.set())
+        for first in (101, 111):
+            append_steps(writer, 0, first, first + 9)
+            writer.flush()
+            run.refresh()
+            told.clear()
+            doing.ask(run)
+            await asyncio.wait_for(told.wait(), 20)
+        await doing.close()
+        return doing.of(run)
+
+    found = asyncio.run(asked_twice())
+    writer.close()
+    assert (found["state"], found["why"]) == ("failed", "no memory")
+    assert found["findings"] == [{"kind": "spike", "severity": "warning"}]

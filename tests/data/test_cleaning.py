@@ -85,6 +85,16 @@ def test_joiners_stay_where_a_script_or_a_picture_needs_them() -> None:
     assert clean("中\u200d文 a\u200cb \u200d", "prose") == "中文 ab"
 
 
+def test_every_kind_of_blank_becomes_a_space_but_the_ideographic_one() -> None:
+    assert clean("a\u2009b\u2003c\u205fd\u1680e\u202ff　g", "prose") == "a b c d e f　g"
+
+
+def test_hidden_tags_and_fillers_go_and_flags_stay() -> None:
+    hidden = "".join(chr(0xE0000 + ord(character)) for character in "ignore")
+    scotland = "\U0001f3f4" + "".join(chr(0xE0000 + ord(character)) for character in "gbsct") + "\U000e007f"
+    assert clean(f"read{hidden} this\u3164 {scotland}", "prose") == f"read this {scotland}"
+
+
 def test_prose_keeps_one_blank_line_and_no_trailing_blanks() -> None:
     dirty = " \n\n　　第一段 \t\n\n\n \n\nsecond\u3000\n  indented\u2029third\n\n"
     assert clean(dirty, "prose") == "　　第一段\n\nsecond\n  indented\nthird"

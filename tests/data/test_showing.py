@@ -10,7 +10,7 @@ from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
 from stoker.data.ledger.description import SourceNote
 from stoker.data.ledger.writing import LedgerWriter
-from stoker.data.showing import show_step
+from stoker.data.showing import mention_pattern, show_step, show_steps, trainings
 from stoker.errors import BadInput
 from tests.data.corpora import build_corpus, byte_document, recipe_for
 
@@ -96,3 +96,61 @@ def test_what_is_shown_can_be_written_as_json(corpus: Corpus) -> None:
 def test_a_step_that_the_run_does_not_have_is_refused(corpus: Corpus, step: int) -> None:
     with pytest.raises(BadInput, match=f"step {step} does not exist: the run has steps 1 to 100"):
         show_step(corpus, recipe_for(corpus, 8), step)
+
+
+def test_a_document_is_followed_to_every_step_that_trains_on_it(corpus: Corpus) -> None:
+    recipe = recipe_for(corpus, 8, 4, weights=[0.5, 0.5], steps=30)
+    feed = Feed(corpus, recipe)
+    found = trainings(corpus, recipe, [("a", 1), ("b", 3)])
+    for (source, document), trained in found.items():
+        spans = [
+            (step, span.sample, span.epoch, span.start, span.stop)
+            for step in range(1, 31)
+            for span in feed.spans(step)
+            if (span.source, span.document) == (source, document)
+        ]
+        assert spans
+        assert [(one.step, one.sample, one.epoch, one.start, one.stop) for one in trained] == spans
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "is_there"),
+    [
+        ("beginning", "in the Beginning was", True),
+        ("begin", "in the beginning", False),
+        ("the beginning", "in the\n  beginning", True),
+        ("玄黄", "天地玄黄", True),
+        ("C++", "written in C++.", True),
+        ("/be.in/", "begin", True),
+        ("/be.in/", "BEGIN", False),
+        ("a.b", "axb", False),
+    ],
+)
+def test_words_are_found_as_words_and_patterns_between_slashes(wanted: str, text: str, is_there: bool) -> None:
+    assert (mention_pattern(wanted).search(text) is not None) is is_there
+
+
+@pytest.mark.parametrize("wanted", ["", "  ", "/(/"])
+def test_what_cannot_be_looked_for_is_refused(wanted: str) -> None:
+    with pytest.raises(BadInput, match="--mentions"):
+        mention_pattern(wanted)
+
+
+def test_mentions_are_the_stretches_whose_own_text_has_them(corpus: Corpus) -> None:
+    write_ledger(corpus)
+    recipe = recipe_for(corpus, 16, 4, weights=[0.5, 0.5])
+    whole = list(show_steps(corpus, recipe, range(1, 9), 100))
+    for wanted in ("地玄", "beginning", "return"):
+        pattern = mention_pattern(wanted)
+        found = list(show_steps(corpus, recipe, range(1, 9), 100, pattern))
+        assert [one.step for one in found] == list(range(1, 9))
+        for every, some in zip(whole, found, strict=True):
+            expected = [span for sample in every.samples for span in sample.spans if pattern.search(span.excerpt)]
+            assert [span for sample in some.samples for span in sample.spans] == expected
+            assert some.sequences == every.sequences
+        assert any(one.samples for one in found)
+
+
+def test_the_sequences_of_each_source_are_counted(corpus: Corpus) -> None:
+    recipe = recipe_for(corpus, 8, 4, weights=[0.75, 0.25])
+    assert show_step(corpus, recipe, 3).sequences == {"a": 3, "b": 1}

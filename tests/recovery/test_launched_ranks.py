@@ -1,4 +1,4 @@
-"""Ranks that torchrun starts on two machines: the run is watched as any other, and so is the network between them."""
+"""Ranks that torchrun starts on two machines: the run is watched as any other, and so is their network."""
 
 from __future__ import annotations
 

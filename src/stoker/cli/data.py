@@ -151,27 +151,51 @@ def why(
         ),
     ],
     count: Annotated[int, typer.Option(min=1, help="Most documents of a file to print.")] = 1000,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Print, too, in which steps of the run each document is trained on.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Print what became of a document, or of every document of a file, and why.
 
     Of one document, every measure is printed beside the thresholds it was held against.
 
-    Example: `stoker data why recipe.yaml books/emma.txt`
+    Example: `stoker data why runs/first books/emma.txt --steps`
     """
-    from stoker.cli.data_shown import history_text, ledger_table
+    from stoker.cli.data_shown import history_text, ledger_table, trainings_text
     from stoker.corpus_lookup import corpus_at, history_of
     from stoker.data.ledger import Ledger
 
     found = corpus_at(corpus)
     rows = history_of(found, name, count)
+    trained = _trainings(corpus, found, rows) if steps else {}
     if json:
-        print_json(rows)
+        print_json([row | {"trainings": trained[_key(row)]} if steps else row for row in rows])
         return
     ledger = Ledger(found.folder)
     print_result(history_text(rows[0], ledger.description) if len(rows) == 1 else ledger_table(rows))
+    if steps:
+        print_result(trainings_text([(row["identifier"], trained[_key(row)]) for row in rows]))
     if (total := ledger.rows_of(rows[0]["file"])) > len(rows) == count:
         print_result(f"and {total - len(rows):,} more of this file; --count prints more")
+
+
+def _key(row: dict[str, Any]) -> tuple[str, int]:
+    return row["source"], -1 if row["split"] != "train" else row["document"]
+
+
+def _trainings(
+    run: Path, corpus: Corpus, rows: list[dict[str, Any]]
+) -> dict[tuple[str, int], list[dict[str, int]]]:
+    """By source and index, where in the run each document is trained on; -1 stands for those that never are."""
+    directory = existing_run(run)
+    from stoker.data.showing import trainings
+    from stoker.recipe.loading import load_recipe
+
+    keys = {_key(row) for row in rows}
+    wanted = [key for key in keys if key[1] >= 0]
+    found = trainings(corpus, load_recipe(directory.recipe).recipe, wanted) if wanted else {}
+    return {key: [vars(one) for one in found.get(key, [])] for key in keys}
 
 
 @verbs.command()

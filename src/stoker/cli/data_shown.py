@@ -113,6 +113,18 @@ def history_text(row: Mapping[str, Any], description: Description) -> str:
     return "\n".join(lines) + "\n" + _measures(row, description)
 
 
+def trainings_text(documents: Sequence[tuple[str, Sequence[Mapping[str, int]]]]) -> str:
+    """In which steps of a whole run each document is trained on."""
+    rows = [
+        [printable(name), one["step"], one["sample"], one["epoch"], f"{one['start']:,} to {one['stop']:,}"]
+        for name, trained in documents
+        for one in trained
+    ]
+    if not rows:
+        return "no step trains on it"
+    return table(["document", "step", "sequence", "epoch", "tokens"], rows)
+
+
 def sample_text(
     rows: Sequence[Mapping[str, Any]], borders: Sequence[Borderline | None], excerpts: Sequence[Excerpt]
 ) -> str:

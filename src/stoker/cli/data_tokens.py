@@ -1,4 +1,4 @@
-"""`stoker data fertility`, `compare-tokenizers`, `import-megatron`, `export`: how tokens fit, and others' tokens."""
+"""`stoker data fertility`, `compare-tokenizers`, `import-megatron`, `export`: how tokens fit, and other formats."""
 
 from __future__ import annotations
 

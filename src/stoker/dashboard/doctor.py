@@ -77,8 +77,10 @@ class Doctor:
             run = self._waiting.pop(next(iter(self._waiting)))
             opinion = self._opinions[run.id]
             version, begun = run.version, time.monotonic()
-            opinion.content = await _diagnosed(run)
-            # One that failed is asked for again, also of a run that has ended.
+            before, opinion.content = opinion.content["findings"], await _diagnosed(run)
+            # One that failed is asked for again, also of a run that has ended; what is known stays known.
+            if opinion.content["state"] == "failed":
+                opinion.content = {**opinion.content, "findings": before}
             opinion.version = version if opinion.content["state"] == "done" else ""
             opinion.asked = time.monotonic()
             opinion.seconds = opinion.asked - begun

@@ -91,11 +91,11 @@ def _derived(run: WatchedRun, column: str, rank: int) -> Line | None:
         parts = [np.nan_to_num(run.numbers(name, rank), posinf=0.0) for name in names]
         return Line(run.history(rank).steps, np.sum(parts, axis=0))
     if column == "tokens_per_second":
-        seconds, tokens = step_seconds(run, rank), _of_steps(run, "tokens", rank)
-        if seconds is None or tokens is None:
+        seconds = step_seconds(run, rank)
+        if seconds is None or "tokens" not in run.rank(rank).names("step"):
             return None
         with np.errstate(divide="ignore", invalid="ignore"):
-            rate = np.where(seconds.values > 0, tokens.values / seconds.values, np.nan)
+            rate = np.where(seconds.values > 0, run.numbers("tokens", rank) / seconds.values, np.nan)
         return Line(seconds.steps, rate)
     raise BadInput(f"there is no derived curve {column!r}; there are step_seconds, tokens_per_second and waited")
 

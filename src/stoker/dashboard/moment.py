@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,15 +60,13 @@ def moment_of(run: WatchedRun, step: int) -> dict[str, Any]:
     place = int(np.searchsorted(history.steps, step))
     if place >= history.steps.size or history.steps[place] != step:
         raise BadInput(f"step {step} has no row in the record")
-    row = place if history.rows is None else int(history.rows[place])
-    found = rows_of("step", run.columns.row("step", row))
-    figures = found[0] if found else {}
+    figures = _figures_of(run, step)
     past = slice(max(0, place - _PAST), place)
     usual = {}
     for name in ("loss", "gradient_norm", "update_norm", "weight_norm", "learning_rate"):
         if isinstance(figures.get(name), float):
             usual[name] = _median(run.numbers(name)[past])
-    for name in figures.get("loss_by_source") or {}:
+    for name in _by_name(figures, "loss_by_source"):
         usual[f"loss_by_source.{name}"] = _median(run.numbers(f"loss_by_source.{name}")[past])
     shift = first = None
     if "first_sample" in figures and "last_sample" in figures:
@@ -86,6 +85,17 @@ def moment_of(run: WatchedRun, step: int) -> dict[str, Any]:
             if (axis := run.axis(unit)) is not None
         },
     }
+
+
+def _figures_of(run: WatchedRun, step: int, rank: int = 0) -> dict[str, Any]:
+    """The row of a step; an empty one where there is none, or it cannot be read."""
+    history = run.history(rank)
+    place = int(np.searchsorted(history.steps, step))
+    if place >= history.steps.size or history.steps[place] != step:
+        return {}
+    row = place if history.rows is None else int(history.rows[place])
+    found = rows_of("step", run.rank(rank).row("step", row))
+    return found[0] if found else {}
 
 
 def worst_documents(run: WatchedRun, step: int) -> list[dict[str, Any]]:
@@ -107,7 +117,8 @@ def worst_documents(run: WatchedRun, step: int) -> list[dict[str, Any]]:
 def documents_of(run: WatchedRun, step: int) -> dict[str, Any]:
     """The text of a step's documents from the corpus, those with the worst recorded loss first.
 
-    What stands in the way (no corpus here, another one) is said in `missing`.
+    What stands in the way (no corpus here, another one) is said in `missing`; `others` says that the step was given
+    other text than what the recipe gives it, which is shown.
     """
     from stoker.training.origin import corpus_of
 
@@ -127,9 +138,11 @@ def documents_of(run: WatchedRun, step: int) -> dict[str, Any]:
         document["loss"] = losses[0] if losses else None
     documents.sort(key=lambda one: -_sortable(one["loss"]))
     left_out = max(0, len(documents) - _MOST_DOCUMENTS)
+    recorded = _figures_of(run, step).get("batch_digest")
     return {
-        "step": step, "digest": shown.digest, "tokens": shown.tokens, "missing": None,
-        "documents": documents[:_MOST_DOCUMENTS], "left_out": left_out, "losses": bool(worst),
+        "step": step, "digest": shown.digest, "others": recorded not in (None, shown.digest),
+        "tokens": shown.tokens, "missing": None, "documents": documents[:_MOST_DOCUMENTS], "left_out": left_out,
+        "losses": bool(worst),
     }  # fmt: skip
 
 
@@ -155,7 +168,8 @@ def _touches(worst: dict[str, Any], document: dict[str, Any]) -> bool:
 def timeline_of(run: WatchedRun, step: int) -> dict[str, Any]:
     """What every rank did in a step, one after the other: as recorded, or its phases where no timeline was."""
     ahead = clocks(run)
-    ranks, begins = [], []
+    ranks: list[dict[str, Any]] = []
+    begins = []
     for rank in run.ranks[:_MOST_RANKS]:
         history, columns = run.history(rank), run.rank(rank)
         place = int(np.searchsorted(history.steps, step))
@@ -166,12 +180,12 @@ def timeline_of(run: WatchedRun, step: int) -> dict[str, Any]:
         spans, recorded, began = _spans_of(run, rank, step, figures)
         begins.append(began - ahead.get(rank, (0.0, 0.0))[0] if began is not None else None)
         told = {"rank": rank, "recorded": recorded, "spans": spans, "uncertain": ahead.get(rank, (0.0, None))[1]}
-        ranks.append({**told, "arrived": figures.get("arrived") or {}, "waited": figures.get("waited") or {}})
+        ranks.append({**told, "arrived": _by_name(figures, "arrived"), "waited": _by_name(figures, "waited")})
     known = [begin for begin in begins if begin is not None]
     for told, begin in zip(ranks, begins, strict=True):
         told["began"] = None if begin is None else begin - min(known)
-    missing = [rank for rank in _expected_ranks(run) if rank not in {told["rank"] for told in ranks}]
-    return {"step": step, "ranks": [spelled(told) for told in ranks], "missing": missing[:64]}
+    missing, _ = absent_ranks(run, {told["rank"] for told in ranks}, most=64)
+    return {"step": step, "ranks": [spelled(told) for told in ranks], "missing": missing}
 
 
 def _spans_of(
@@ -190,13 +204,19 @@ def _spans_of(
                     True,
                     found.get("began", began),
                 )
-    seconds = figures.get("seconds") or {}
+    seconds = _by_name(figures, "seconds")
     spans, at = [], 0.0
     for phase in sorted(seconds, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)):
         if phase != "total" and _sortable(seconds[phase]) > 0:
             spans.append([phase, at, seconds[phase]])
             at += seconds[phase]
     return spans, False, began
+
+
+def _by_name(figures: dict[str, Any], field: str) -> dict[str, Any]:
+    """Figures that a row holds by name; none where it holds something else there."""
+    found = figures.get(field)
+    return found if isinstance(found, dict) else {}
 
 
 def clocks(run: WatchedRun) -> dict[int, tuple[float, float | None]]:
@@ -212,10 +232,14 @@ def clocks(run: WatchedRun) -> dict[int, tuple[float, float | None]]:
     return found
 
 
-def _expected_ranks(run: WatchedRun) -> range:
-    ranks = as_numbers(run.columns.recent("step", 1), "ranks")
-    known = ranks[np.isfinite(ranks)]
-    return range(int(known[-1]) if known.size else 1)
+def absent_ranks(run: WatchedRun, present: set[int], most: int) -> tuple[list[int], int]:
+    """The first ranks of the run that are not `present`, and how many there are. No list of all is made: what a row
+    says of their number may be anything."""
+    recorded = as_numbers(run.columns.recent("step", 1), "ranks")
+    known = recorded[np.isfinite(recorded)]
+    expected = range(max(0, int(known[-1])) if known.size else 1)
+    first = list(islice((rank for rank in expected if rank not in present), most))
+    return first, len(expected) - sum(rank in expected for rank in present)
 
 
 def _median(values: Any) -> float | None:

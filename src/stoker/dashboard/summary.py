@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stoker.dashboard.moment import spelled
-from stoker.dashboard.watched import UNITS, WatchedRun
+from stoker.dashboard.moment import absent_ranks, spelled
+from stoker.dashboard.watched import UNITS, WatchedRun, time_of
 from stoker.diagnosis.in_a_line import in_a_line
 from stoker.diagnosis.recent_past import as_numbers
 from stoker.errors import StokerError
@@ -50,10 +50,7 @@ def summary_of(run: WatchedRun) -> dict[str, Any]:
 def page_of(run: WatchedRun) -> dict[str, Any]:
     """Everything a run's page begins with: the summary, what there is to draw, axes, and what is missing."""
     columns = run.columns
-    memory = columns.recent("step", 1)
-    ranks, expected = run.ranks, as_numbers(memory, "ranks")
-    known = expected[np.isfinite(expected)]
-    absent = [rank for rank in range(int(known[-1]) if known.size else 1) if rank not in set(ranks)]
+    ranks = run.ranks
     return {
         **summary_of(run),
         "columns": {kind: columns.names(kind) for kind in columns.kinds},
@@ -69,15 +66,16 @@ def page_of(run: WatchedRun) -> dict[str, Any]:
         "parameters": run.parameters,
         "redone": run.history().redone,
         "gradient_clip": run.setting("training", "gradient_clip"),
-        "missing": _missing(run, absent),
+        "missing": _missing(run),
     }
 
 
-def _missing(run: WatchedRun, absent: list[int]) -> list[dict[str, Any]]:
+def _missing(run: WatchedRun) -> list[dict[str, Any]]:
     """What the record lacks, as a kind of gap and its figures; the page has the words."""
     found: list[dict[str, Any]] = []
-    if absent:
-        found.append({"kind": "ranks", "ranks": absent[:32], "count": len(absent)})
+    first, count = absent_ranks(run, set(run.ranks), most=32)
+    if count:
+        found.append({"kind": "ranks", "ranks": first, "count": count})
     if run.columns.tail.unfinished_bytes and not run.under_way:
         found.append({"kind": "tail", "bytes": run.columns.tail.unfinished_bytes})
     if run.columns.damaged:
@@ -102,7 +100,7 @@ def events_of(run: WatchedRun) -> dict[str, Any]:
     routine = [event for event in events if event.get("event") == "saved"]
     room = max(0, _MOST_EVENTS - len(rare))
     chosen = rare[-_MOST_EVENTS:] + (routine[-room:] if room else [])
-    chosen.sort(key=lambda event: float(event.get("time") or 0.0))
+    chosen.sort(key=time_of)
     told = [
         {
             "event": str(event.get("event")), "step": event.get("step"), "time": event.get("time"),

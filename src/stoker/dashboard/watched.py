@@ -178,7 +178,7 @@ class WatchedRun:
         def make() -> list[Event]:
             try:
                 alerts = [one for one in self.record.events(MONITOR) if one.get("event") == "alert"]
-                return sorted([*course_of(self.record, self.under_way), *alerts], key=_time_of)
+                return sorted([*course_of(self.record, self.under_way), *alerts], key=time_of)
             except (OSError, ValueError, pl.exceptions.PolarsError):
                 return []
 
@@ -224,7 +224,8 @@ def _standing(columns: RankColumns, kind: str) -> pl.DataFrame:
     return table.filter(pl.Series(kept)).drop_nulls("step").sort("step", maintain_order=True)
 
 
-def _time_of(event: Event) -> float:
+def time_of(event: Event) -> float:
+    """When it happened, in unix seconds; 0 where that is not known."""
     time = event.get("time")
     return float(time) if isinstance(time, int | float) else 0.0
 

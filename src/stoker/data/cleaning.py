@@ -5,12 +5,13 @@ What is done depends on the kind of the source.
 every kind     lone surrogates become U+FFFD; BOM, NUL and control characters (but tab, newline, form feed),
                non-characters and terminal escapes go; line ends become `\\n`. Code and mathematics are not
                touched beyond this: blanks, tabs, symbols and full-width forms stay as they are.
-prose besides  UTF-8 that was read as Latin-1, Windows-1252 or GBK is read again, when that is certain;
+prose besides  text that was read in the wrong encoding is read again, when that is certain;
                NFC (never NFKC: full-width Chinese punctuation, superscripts and fractions stay); Latin
-               ligatures of typesetting (U+FB00..FB06) are spelt out; zero-width characters, soft hyphens and
-               direction marks go, joiners stay between letters of scripts that need them; no-break spaces
-               become spaces, Unicode line and paragraph separators newlines; blanks at line ends go, as do
-               blank lines beyond one and blank lines at both ends.
+               ligatures of typesetting (U+FB00..FB06) are spelt out; zero-width characters, soft hyphens,
+               fillers, tags and direction marks go, joiners stay between letters of scripts that need them;
+               no-break, thin and other spaces but the ideographic one become spaces, Unicode line and
+               paragraph separators newlines; blanks at line ends go, as do blank lines beyond one and blank
+               lines at both ends.
 
 Dialogue is cleaned as prose is. Cleaning a cleaned text changes nothing.
 """
@@ -28,8 +29,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _JUNK = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ufeff\ufdd0-\ufdef\ufff9-\ufffb\ufffe\uffff]")
 
 _LINE_SEPARATOR = re.compile("[\x0b\x0c\x85\u2028\u2029]")
-_INVISIBLE = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f]")
-_NO_BREAK_SPACE = re.compile("[\u00a0\u2007\u202f]")
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\uffa0]")
+_TAGS = re.compile("(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0001\U000e0020-\U000e007f]+")
+_OTHER_BLANK = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f]")
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
 _SPELT_OUT = {
     "\ufb00": "ff",
@@ -59,9 +61,10 @@ def clean(text: str, kind: Kind) -> str:
     while True:
         while (repaired := mojibake.repair(text)) != text:  # more than one round for text misread twice
             text = repaired
-        text = _tidy(text)
-        if mojibake.repair(text) == text:
-            return text
+        tidied = _tidy(text)
+        if tidied == text or mojibake.repair(tidied) == tidied:
+            return tidied
+        text = tidied
 
 
 def _without_junk(text: str) -> str:
@@ -81,7 +84,8 @@ def _tidy(text: str) -> str:
     text = _without_junk(text)
     if not text.isascii():
         text = _INVISIBLE.sub("", text)
-        text = _NO_BREAK_SPACE.sub(" ", text)
+        text = _TAGS.sub("", text)  # written by none but to hide something; of flags they are a part
+        text = _OTHER_BLANK.sub(" ", text)
         text = _LIGATURE.sub(lambda match: _SPELT_OUT[match[0]], text)
         text = unicodedata.normalize("NFC", text)
         if "\u200c" in text or "\u200d" in text:

@@ -25,6 +25,8 @@ from stoker.run_directory import locked_folder
 RULES = 2
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
 HASHES_FILE = ".hashes.json"
+_AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_tokens", "tokenizer"))
+"""Settings that change nothing of what one file is read as; a source's own are told apart for each."""
 _SETTLED_SECONDS = 2.0
 """A file changed this recently may change again within the clock's tick: its hash is not remembered."""
 
@@ -38,6 +40,10 @@ class Inputs:
     stamps: dict[str, tuple[int, int]]
     """Path to (size, modification time in ns), to notice a file that changes while it is read."""
     fingerprint: str
+    digests: dict[str, str]
+    """Path to SHA-256 of each file, or a word where it cannot be read."""
+    reading: dict[str, Any]
+    """What decides, beside its source, how a file is read, cleaned and signed."""
 
 
 def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Inputs:
@@ -55,7 +61,7 @@ def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Input
     settings = _settings(data, loaded.recipe.tokenizer, loaded)
     content = json.dumps([FORMAT, RULES, settings, identity], ensure_ascii=False, sort_keys=True)
     fingerprint = hashlib.sha256(content.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
-    return Inputs(sized, hashes.stamps, fingerprint)
+    return Inputs(sized, hashes.stamps, fingerprint, digests, _reading(settings))
 
 
 def changed_files(inputs: Inputs) -> list[str]:
@@ -65,7 +71,7 @@ def changed_files(inputs: Inputs) -> list[str]:
 
 def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[str, Any]:
     """The parts of the recipe that decide the bytes: not the workers, the weights or the folder."""
-    settings = data.model_dump(mode="json", exclude={"workers", "prepared", "sources"})
+    settings = data.model_dump(mode="json", exclude={"workers", "prepared", "reuse", "sources"})
     settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
     settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
     evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)
@@ -80,6 +86,11 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
             **tokenizer.model_dump(mode="json", include={"add_bos", "add_eos", "bos_token", "eos_token"}),
         }
     return settings
+
+
+def _reading(settings: dict[str, Any]) -> dict[str, Any]:
+    signing = {name: settings["deduplication"][name] for name in ("shingle_size", "permutations")}
+    return {"signing": signing, **{name: given for name, given in settings.items() if name not in _AFTER_READING}}
 
 
 def _stamp(path: Path) -> tuple[int, int]:

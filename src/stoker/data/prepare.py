@@ -33,6 +33,7 @@ from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
 from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatures
 from stoker.data.stages.read_and_clean import ReadUnit, read_unit
+from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, tokenise
 from stoker.data.stages.write_ledger import write_ledger
@@ -172,6 +173,11 @@ class _Preparation:
         data = self._recipe.data
         stop, cleaning = data.on_error == "stop", data.cleaning.located(self._loaded.folder)
         jobs = [ReadUnit(unit, cleaning, data.deduplication, stop, self._read) for unit in units]
+        reused = ReusedUnits(self._loaded.prepared_folder / UNITS, self._inputs) if data.reuse else None
+        if reused is not None and (taken := reused.take(units, self._read)):
+            self._progress.say(
+                f"{taken} of {counted(len(units), 'parts')} of the input are as an earlier corpus left them"
+            )
         with self._progress.task("read and clean", sum(unit.size for unit in units), "B") as task:
             for size in run_in_order(read_unit, jobs, _workers(self._recipe)):
                 task.advance(size)
@@ -182,6 +188,8 @@ class _Preparation:
                 f"{len(changed)} input files changed while they were read, such as {changed[0]}; "
                 "run the same command again when nothing writes to them"
             )
+        if reused is not None:
+            reused.keep(units, self._read)
 
     def _selected(self, candidates: Candidates) -> Selection:
         path = self.work / "selection"

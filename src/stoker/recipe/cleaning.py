@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from stoker.recipe.decontamination import Decontamination
-from stoker.recipe.filter_names import EDITS, LANGUAGE_RULES, RULES, RuleSet
+from stoker.recipe.filter_names import CONTAMINATED, EDITS, LANGUAGE_RULES, RULES, UNSAFE, RuleSet
 from stoker.recipe.personal_data import PersonalData
 from stoker.recipe.section import Section
 
@@ -61,23 +61,43 @@ class Cleaning(Section):
 
     @field_validator("thresholds")
     @classmethod
-    def _thresholds_of_rules(cls, thresholds: dict[str, float]) -> dict[str, float]:
+    def _are_finite(cls, thresholds: dict[str, float]) -> dict[str, float]:
         for name, value in thresholds.items():
-            _require_known(name, (*RULES, *LANGUAGE_RULES))
             if not math.isfinite(value):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
         return thresholds
 
-    @field_validator("off")
-    @classmethod
-    def _rules_off(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            _require_known(name, (*RULES, *LANGUAGE_RULES, *EDITS))
-        return names
+    @model_validator(mode="after")
+    def _names_of_rules_in_force(self) -> Cleaning:
+        everything = [name for names in RULES.values() for name in names]
+        for field, given, others in (
+            ("thresholds", tuple(self.thresholds), (*LANGUAGE_RULES, UNSAFE, CONTAMINATED)),
+            ("off", self.off, (*LANGUAGE_RULES, *EDITS, UNSAFE, CONTAMINATED)),
+        ):
+            for name in given:
+                _require_known(field, name, (*everything, *others))
+                self._require_in_force(field, name)
+        return self
+
+    def _require_in_force(self, field: str, name: str) -> None:
+        """A threshold or switch of a rule that is not asked would do nothing."""
+        if name in LANGUAGE_RULES:
+            return
+        if name == UNSAFE:
+            wanted = None if self.unsafe == "drop" else "data.cleaning.unsafe: drop"
+        elif name == CONTAMINATED:
+            wanted = None if self.decontaminate.paths else "data.cleaning.decontaminate.paths"
+        elif not self.filters:
+            wanted = "data.cleaning.filters: true"
+        else:
+            (own,) = [key for key in RULES if name in RULES[key]] or ["c4"]
+            wanted = None if own in self.rules else f"`{own}` in data.cleaning.rules"
+        if wanted is not None:
+            raise ValueError(f"{field}: `{name}` has no effect without {wanted}")
 
 
-def _require_known(name: str, known: tuple[str, ...]) -> None:
+def _require_known(field: str, name: str, known: tuple[str, ...]) -> None:
     if name not in known:
         near = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean `{near[0]}`?" if near else "docs/filters.md lists them"
-        raise ValueError(f"no rule has the reason `{name}`; {hint}")
+        raise ValueError(f"{field}: no rule has the reason `{name}`; {hint}")

@@ -25,6 +25,9 @@ class Data(Section):
     is trained on as it is: `sources` name its sources and their weights, and their text is not read."""
     on_error: Literal["skip", "stop"] = "skip"
     """A corrupt line, file or archive is counted, named in the ledger and skipped; or stops the run."""
+    reuse: bool = False
+    """Keep each part of the input as it was read, cleaned and signed (the cleaned text, and 4 bytes for each of
+    `deduplication.permutations` and each document), and read only what is new when a file or source is added."""
     workers: int | None = Field(default=None, ge=1)
     """Worker processes for preparation; by default one for each processor, at most two. The output is the same."""
     cleaning: Cleaning = Cleaning()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from stoker.record.segments import LIVE_FILE, Segment, list_segments, rank_folde
 
 _RANK_FOLDER = re.compile(r"rank-(\d{5,})")
 _TRIES = 5
+_ABSENT_NAMED = 1024
+"""Ranks that are named one by one where they left nothing: what a row says of their number may be anything."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,13 @@ class Record:
             found += self._gaps_of(rank)
         world = self.rows("step", ["ranks"]).get_column("ranks").max() if 0 in present else None
         expected = range(int(world)) if isinstance(world, int) else range(1)
-        absent = [rank for rank in expected if rank not in present]
-        return [Gap("rank", rank, f"rank {rank} has left no record") for rank in absent] + found
+        there = set(present)
+        absent = list(islice((rank for rank in expected if rank not in there), _ABSENT_NAMED))
+        lacking = [Gap("rank", rank, f"rank {rank} has left no record") for rank in absent]
+        more = len(expected) - sum(rank in expected for rank in there) - len(absent)
+        if more:
+            lacking.append(Gap("rank", absent[-1] + 1, f"{counted(more, 'more ranks')} have left no record"))
+        return lacking + found
 
     def _about_steps(self, kind: str, key: list[str], all_attempts: bool) -> pl.DataFrame:
         table = self.rows(kind)

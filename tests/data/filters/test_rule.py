@@ -15,7 +15,7 @@ from stoker.data.filters.line_edits import CITATIONS, LINE_EDITS
 from stoker.data.filters.rule import OWN, Rule, adjusted, judge
 from stoker.data.operators.filtering import Filter
 from stoker.data.unsafe import UNSAFE
-from stoker.recipe import Cleaning, Kind, Source
+from stoker.recipe import Cleaning, Kind, Source, filter_names
 from stoker.recipe.filter_names import EDITS, RULES
 
 EVERY_RULE = [rule for rules in RULE_SETS.values() for rule in rules]
@@ -32,9 +32,11 @@ def filter_of(kind: Kind = "prose", language: str | None = None, **cleaning: obj
 
 
 def test_the_recipe_knows_every_reason_and_no_other() -> None:
-    assert list(RULES) == list(dict.fromkeys(rule.reason for rule in (*EVERY_RULE, UNSAFE, CONTAMINATED)))
+    assert {name: tuple(dict.fromkeys(rule.reason for rule in rules)) for name, rules in RULE_SETS.items()} == RULES
     assert set(EDITS) == {*LINE_EDITS, CITATIONS}
-    assert not set(RULES) & set(EDITS)
+    assert (UNSAFE.reason, CONTAMINATED.reason) == (filter_names.UNSAFE, filter_names.CONTAMINATED)
+    every = [*EDITS, *(name for names in RULES.values() for name in names)]
+    assert len(every) == len(set(every))
 
 
 def test_every_measure_is_asked_by_a_rule_and_every_rule_has_its_measure() -> None:
@@ -106,7 +108,12 @@ def test_without_filters_nothing_is_measured_or_edited() -> None:
         ({"thresholds": {"markups": 0.5}}, "did you mean `markup`"),
         ({"off": ["no_function_word"]}, "did you mean `no_function_words`"),
         ({"off": ["qqqqqq"]}, "docs/filters.md"),
-        ({"thresholds": {"c4_line_end": 0.5}}, "no rule has the reason `c4_line_end`"),
+        ({"thresholds": {"c4_line_end": 0.5}, "rules": ["c4"]}, "no rule has the reason `c4_line_end`"),
+        ({"thresholds": {"gopher_lines": 0.5}}, "no effect without `gopher` in data.cleaning.rules"),
+        ({"off": ["c4_citations"]}, "no effect without `c4` in data.cleaning.rules"),
+        ({"off": ["markup"], "filters": False}, "no effect without data.cleaning.filters: true"),
+        ({"thresholds": {"unsafe": 0.5}}, "no effect without data.cleaning.unsafe: drop"),
+        ({"thresholds": {"contaminated": 0.5}}, "no effect without data.cleaning.decontaminate.paths"),
         ({"thresholds": {"markup": math.inf}}, "finite"),
         ({"rules": ["stoker", "stoker"]}, "named twice"),
         ({"off": ["markup", "markup"]}, "named twice"),

@@ -96,6 +96,9 @@ LEFT_ALONE = {
     "long name": "this_is_a_rather_long_name_of_a_function_number_12",
     "secret for examples": "AKIAIOSFODNN7EXAMPLE",
     "secret without chance": "sk-" + "a1" * 20,
+    "place of a private key": (
+        "-----BEGIN RSA PRIVATE KEY-----\n... (private key in base64 encoding) ...\n-----END RSA PRIVATE KEY-----"
+    ),
     "public key": "-----BEGIN PUBLIC KEY-----\nabc\n-----END PUBLIC KEY-----",
     "identity number with a wrong digit": "110105194912310021",
     "IBAN with a wrong digit": "DE88 3704 0044 0532 0130 00",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.data.reading.decoding import Undecodable, decode
+from stoker.data.reading.decoding import Undecodable, decode, decode_line
 from tests.data.reading.reading_files import faults, read_all, texts
 
 SIMPLIFIED = "今天天气很好，我们一起去公园散步。他说这本书写得很有意思，可是价钱太贵了。"
@@ -135,3 +135,38 @@ def test_lines_of_wide_encodings_are_cut_at_characters_and_not_at_bytes(tmp_path
     lines = ["上\u0a0a下", "second", "\u0d0a third"]  # characters whose bytes look like line ends
     (tmp_path / "a.txt").write_bytes("\r\n".join(lines).encode(encoding))
     assert texts(read_all(tmp_path, documents="line")) == lines
+
+
+MIXED = [
+    ("今天我们一起去公园，大家都很高兴。", "utf-8"),
+    ("今天我们一起去公园，大家都很高兴。", "gb18030"),
+    ("今天我們一起去公園，大家都很高興。", "big5hkscs"),
+    ("これはとても大切な問題だと思います。", "cp932"),
+    ("Là-bas, où étaient-ils déjà allés à Noël?", "cp1252"),
+    ("plain", "ascii"),
+]
+
+
+@given(st.lists(st.sampled_from(MIXED), min_size=1, max_size=8))
+def test_a_file_of_lines_in_several_encodings_is_read_line_by_line(lines: list[tuple[str, str]]) -> None:
+    raw = b"\n".join(text.encode(encoding) for text, encoding in [MIXED[0], *lines, MIXED[1], MIXED[0]])
+    assert decode(raw) == "\n".join(text for text, _ in [MIXED[0], *lines, MIXED[1], MIXED[0]])
+
+
+def test_a_line_that_fits_no_encoding_is_a_fault_with_its_byte() -> None:
+    good = "今天我们一起去公园。\n".encode()
+    with pytest.raises(Undecodable) as caught:
+        decode(good + b"ab\xff\xfe\xfdcd\n" + good)
+    assert caught.value.byte == len(good) + 2
+
+
+@pytest.mark.parametrize(("text", "encoding"), MIXED)
+def test_a_line_in_another_encoding_than_its_file_is_read_in_its_own(text: str, encoding: str) -> None:
+    assert decode_line(text.encode(encoding), "utf-8") == text
+
+
+def test_a_line_with_a_damaged_byte_is_no_line_of_another_encoding() -> None:
+    with pytest.raises(Undecodable, match="utf-8"):
+        decode_line("今天我们一起".encode()[:-1], "utf-8")
+    with pytest.raises(Undecodable, match="utf-8"):
+        decode_line(b"caf\xe9", "utf-8")

@@ -51,13 +51,10 @@ export class Lanes {
       context.strokeStyle = colour("grid");
       context.lineWidth = 1;
       context.beginPath(); context.moveTo(left, middle); context.lineTo(left + wide, middle); context.stroke();
-      context.textAlign = "left";
+      context.textAlign = "right";
       context.textBaseline = "middle";
-      const text = words(lane), room = context.measureText(text).width;
-      context.fillStyle = colour("card");
-      context.fillRect(left + wide - room - 8, middle - 7, room + 8, 14);
       context.fillStyle = colour("soft");
-      context.fillText(text, left + wide - room - 4, middle);
+      context.fillText(words(lane), left - 8, middle, left - 10); // beside the lane, where no mark can be
       for (const mark of marks) {
         const at = this.page.placeOf(mark.run.id, mark.step);
         if (at === null) continue;

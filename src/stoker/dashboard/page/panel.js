@@ -101,5 +101,5 @@ function documents(answer) {
     el("summary", {}, el("b", { text: one.source }), ` ${one.identifier || one.file || words("sample", one.sample)} `, one.loss === null ? "" : el("span", { class: "badge warning", text: words("lossOf", spelled(one.loss)) })),
     el("p", { class: "note", text: [one.file && one.file !== one.identifier ? `${one.file}${one.position ? ", " + one.position : ""}` : "", words("sample", spelled(one.sample, "step")), words("rank", one.rank), words("tokensOf", spelled(one.start, "step"), spelled(one.stop, "step"), spelled(one.document_tokens, "step")), words("epoch", one.epoch + 1)].filter(Boolean).join(" · ") }),
     el("blockquote", { text: one.excerpt, dir: "auto" })));
-  return [...shownOnes, answer.left_out ? el("p", { class: "note", text: words("moreDocuments", answer.left_out) }) : null];
+  return [answer.others ? el("p", { class: "banner", text: words("otherText") }) : null, ...shownOnes, answer.left_out ? el("p", { class: "note", text: words("moreDocuments", answer.left_out) }) : null];
 }

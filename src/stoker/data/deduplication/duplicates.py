@@ -18,7 +18,8 @@ class Duplicates:
     index: Integers
     """Places of the removed documents among those that were given."""
     duplicate_of: Integers
-    """Place of the kept document that each repeats."""
+    """Place of the document that each repeats: one that is kept, or, for an identical text, one that may have gone
+    in turn because it resembles a third."""
     similarity: npt.NDArray[np.float64]
     """Verified Jaccard similarity of the two, 1.0 for an identical text."""
 

@@ -11,7 +11,7 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from stoker.data.deduplication.duplicates import Duplicates, Integers
 from stoker.data.deduplication.exact import exact_duplicates
 from stoker.data.deduplication.near import near_duplicates
 from stoker.data.deduplication.preference import ranks
+from stoker.data.deduplication.stored_rows import stored_rows
 from stoker.data.minhash import Signatures, Utf8, sign_utf8
 from stoker.recipe import Deduplication
 
@@ -78,6 +79,7 @@ class _Stored:
                     self._flush(batch, written, signed)
                     batch, waiting = [], 0
             self._flush(batch, written, signed)
+        self._text = open(self._files[0], "rb", buffering=0)  # noqa: SIM115
         self._offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.frombuffer(sizes, np.int64))])
         self.characters: Integers = np.frombuffer(characters, np.int64)
         self.digests = np.frombuffer(digests, np.uint8).reshape(-1, 32)
@@ -91,26 +93,21 @@ class _Stored:
 
     def signatures(self, places: Integers) -> Signatures:
         """Of some texts: [places, permutations]."""
-        return np.asarray(_mapped(self._files[1], np.uint32).reshape(-1, self._permutations)[places])
+        return stored_rows(self._files[1], places, self._permutations)
 
     def texts(self, places: Integers) -> _Some:
         """Some texts, fetched when they are asked for."""
-        return _Some(_mapped(self._files[0], np.uint8), self._offsets[places], self._offsets[places + 1])
+        return _Some(self._text, self._offsets[places], self._offsets[places + 1])
 
 
 class _Some(Sequence[Utf8]):
-    def __init__(self, text: Utf8, starts: Integers, stops: Integers) -> None:
-        self._text, self._starts, self._stops = text, starts, stops
+    def __init__(self, file: BinaryIO, starts: Integers, stops: Integers) -> None:
+        self._file, self._starts, self._stops = file, starts, stops
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __getitem__(self, index: int) -> Utf8:  # type: ignore[override]
-        return self._text[self._starts[index] : self._stops[index]]
-
-
-def _mapped(file: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """A file in place; mapped anew each time, because pages count as this process's memory until it is let go."""
-    if file.stat().st_size == 0:
-        return np.empty(0, dtype)
-    return np.asarray(np.memmap(file, dtype, mode="r"))
+        start = int(self._starts[index])
+        self._file.seek(start)
+        return np.frombuffer(self._file.read(int(self._stops[index]) - start), np.uint8)

@@ -37,8 +37,8 @@ WINDOW, WINDOWS = 200, 8
 """Characters of a window, and how many are looked at."""
 _MIXED_FROM = 0.25
 _KANA_OF_JAPANESE = 0.1
-_BESIDE_CHINESE = 2.5
-"""Of Latin letters among Chinese: by how much (in natural logarithms) English and code are likelier than else."""
+_BESIDE_CHINESE = {"en": 3.5, CODE: 2.5}
+"""Of Latin letters among Chinese: by how much (in natural logarithms) these are likelier than other languages."""
 _LAST_SHARED = max(SHARED)
 
 
@@ -77,7 +77,7 @@ def _model() -> _Model:
 
 @lru_cache(maxsize=1)
 def _english_and_code() -> npt.NDArray[np.float64]:
-    return np.asarray([_BESIDE_CHINESE * (label in ("en", CODE)) for label in _model().labels])
+    return np.asarray([_BESIDE_CHINESE.get(label, 0.0) for label in _model().labels])
 
 
 def languages() -> tuple[str, ...]:

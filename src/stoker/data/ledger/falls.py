@@ -22,6 +22,7 @@ _GROUPINGS: tuple[Grouping, ...] = ("kind", "language", "content")
 CONTENT = {"cjk": "Chinese, Japanese or Korean", "formula": "formulae", "code": "code"}
 """Classes of text that a document may belong to, more than one at once, by the characters it holds."""
 NEITHER = "none of these"
+"""What is left is no class of its own: to lose more of it is no reason for a warning."""
 UNKNOWN = "unknown"
 
 FAR = 2.0
@@ -163,7 +164,8 @@ def _judged(cell: Fall, comparisons: int) -> Fall:
     reached, others_reached = cell.reached + 0.5, cell.others_reached + 0.5
     error = sqrt(max(0.0, 1 / taken - 1 / reached + 1 / others - 1 / others_reached))
     bound = exp(log(taken / reached) - log(others / others_reached) - deviations * error)
-    far = bound >= FAR and cell.documents >= _FEWEST and cell.reason not in _NO_JUDGEMENT
+    judged = cell.reason not in _NO_JUDGEMENT and cell.group != NEITHER
+    far = judged and bound >= FAR and cell.documents >= _FEWEST
     return Fall(**{**asdict(cell), "at_least": bound, "far": far})
 
 

@@ -31,7 +31,7 @@ from stoker.errors import StokerError
 
 Integers = npt.NDArray[np.int64]
 _Opened = TypeVar("_Opened")
-_ORIGIN = ("source", "file", "position", "identifier", "split", "document", "tokens")
+_ORIGIN = ("file", "position", "identifier")
 
 
 class Ledger:
@@ -102,8 +102,8 @@ class Ledger:
         return self.at(list(rows.values()))[0] if rows else None
 
     def documents(self, source: str, split: str, indices: Iterable[int]) -> dict[int, dict[str, Any]]:
-        """Where several documents of a split come from, by index: `source`, `file`, `position`, `identifier`,
-        `split`, `document`, `tokens`. Indices that there are none of are left out."""
+        """`file`, `position` and `identifier` of several documents of a split, by index; without those that are not
+        there."""
         rows = self._rows_of_documents(source, split, indices)
         found = self.at(list(rows.values()), _ORIGIN)
         return dict(zip(rows, found, strict=True))

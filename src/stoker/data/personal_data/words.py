@@ -36,7 +36,7 @@ _KEY = re.compile(
 _NO_SECRET = re.compile(r"(?i)example|sample|dummy|xxxx|0000000|1234567|abcdef")
 _LEAST_ENTROPY = 3.0
 _PRIVATE_KEY = re.compile(
-    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----[\s\S]{40,20000}?"
+    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\\"':;,.\-]{60,20000}?"
     r"-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
 )
 _IPV6 = re.compile(r"[23][0-9a-fA-F]{3}:{1,2}(?:[0-9a-fA-F]{1,4}:{1,2}){1,6}[0-9a-fA-F]{1,4}(?![\w:]|\.\w)")

@@ -54,6 +54,8 @@ _MAGIC = (
 _TYPOGRAPHY = frozenset("“”‘’„‚–—…«»¿¡°§©®€£·•½¼¾×÷²³\xa0")
 _WESTERN = frozenset("éèàçêâîôûëïùüöäßñóíáúãõåæøœÉÈÀÇÊÂÎÔÛËÏÙÜÖÄÑÓÍÁÚÃÕÅÆØŒ")
 """Letters of French, German, Spanish, Portuguese and the Nordic languages."""
+_LEAST_BYTES_OF_A_LINE = 5
+_LIKENESS_OF_A_LINE = 0.4
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -61,11 +63,51 @@ _CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 def decode(raw: bytes, encoding: str | None = None) -> str:
     """The text of a whole file or line, without a byte order mark.
 
-    `encoding` is what the user or the file itself declares. Raises `Undecodable`.
+    `encoding` is what the user or the file itself declares; where nothing is declared and no one encoding fits,
+    each line is read in its own. Raises `Undecodable`.
     """
-    if encoding is None:
-        encoding = detect_encoding(raw, whole=True)
-    return decode_as(raw, encoding)
+    if encoding is not None:
+        return decode_as(raw, encoding)
+    try:
+        return decode_as(raw, detect_encoding(raw, whole=True))
+    except Undecodable as error:
+        mixed = _decode_lines(raw) if error.reason == "undecodable" else None
+        if mixed is None:
+            raise
+        return mixed
+
+
+def decode_line(content: bytes, usual: str) -> str:
+    """The text of a line in a file that is in the encoding `usual`, or in another that certainly fits this line.
+
+    Raises `Undecodable` about `usual` where none does.
+    """
+    try:
+        return decode_as(content, usual)
+    except Undecodable:
+        encoding = _encoding_of_line(content)
+        if encoding is None:
+            raise
+        return decode_as(content, encoding)
+
+
+def _decode_lines(raw: bytes) -> str | None:
+    """Lines of several encodings, as files put together from others have them; None where a line fits none."""
+    try:
+        return "\n".join(decode_line(line, "utf-8") for line in raw.split(b"\n"))
+    except Undecodable:
+        return None
+
+
+def _encoding_of_line(content: bytes) -> str | None:
+    """The encoding of a line that is not in that of its file, where there is enough of it to be certain."""
+    if len(content) - len(content.decode("ascii", "ignore")) < _LEAST_BYTES_OF_A_LINE:
+        return None
+    best = _east_asian(content, whole=True)
+    if best is not None and likeness(content.decode(best)) >= _LIKENESS_OF_A_LINE:
+        return best
+    western = _decoded_sample(content, "cp1252", True)
+    return "cp1252" if western is not None and _is_likely(western, _WESTERN) else None
 
 
 def decode_as(raw: bytes, encoding: str) -> str:

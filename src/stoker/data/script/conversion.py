@@ -7,29 +7,17 @@ nothing (`里面`) follows its text. Lines with kana are Japanese and stay.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
-from stoker.data.script.characters import script_characters
-from stoker.data.script.detection import Scripts, scripts_of
+from stoker.data.script.detection import Scripts, scripts_of, scripts_of_lines
 from stoker.errors import BadInput
 
 Script = Literal["simplified", "traditional"]
 
-_KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
 _FULL_WIDTH = {ord(wide): ord(wide) - 0xFEE0 for wide in map(chr, range(0xFF10, 0xFF5B)) if wide.isalnum()}
-
-
-@lru_cache(maxsize=1)
-def _of_one_script() -> dict[Script, re.Pattern[str]]:
-    characters = script_characters()
-    return {
-        "simplified": re.compile(f"[{''.join(sorted(characters.only_simplified))}]"),
-        "traditional": re.compile(f"[{''.join(sorted(characters.only_traditional))}]"),
-    }
 
 
 @lru_cache(maxsize=2)
@@ -66,8 +54,12 @@ def converted(text: str, wanted: Script, found: Scripts | None = None) -> str:
     mostly_other = 2 * against > found.simplified + found.traditional
     if against == found.simplified + found.traditional and not found.kana:
         return convert(text)
-    lines = groupby(text.split("\n"), key=lambda line: _is_other(line, wanted, mostly_other))
-    return "\n".join(convert("\n".join(group)) if other else "\n".join(group) for other, group in lines)
+    lines = zip(text.split("\n"), _of_other_script(text, wanted, mostly_other), strict=True)
+    parts: list[str] = []
+    for other, group in groupby(lines, key=lambda one: one[1]):
+        part = "\n".join(line for line, _ in group)
+        parts.append(convert(part) if other else part)
+    return "\n".join(parts)
 
 
 def half_width(text: str) -> str:
@@ -75,11 +67,11 @@ def half_width(text: str) -> str:
     return text if text.isascii() else text.translate(_FULL_WIDTH)
 
 
-def _is_other(line: str, wanted: Script, unsure: bool) -> bool:
-    """Whether `line` is in the other script; `unsure` is the answer for a line that does not tell."""
-    if line.isascii() or _KANA.search(line):
-        return False
-    patterns = _of_one_script()
-    other: Script = "traditional" if wanted == "simplified" else "simplified"
-    against, for_it = len(patterns[other].findall(line)), len(patterns[wanted].findall(line))
-    return unsure if against == for_it else against > for_it
+def _of_other_script(text: str, wanted: Script, mostly_other: bool) -> list[bool]:
+    """Which lines are in the other script; `mostly_other` is the answer for a line that does not tell."""
+    found = scripts_of_lines(text)
+    against, for_it = found.traditional, found.simplified
+    if wanted == "traditional":
+        against, for_it = for_it, against
+    chinese = (found.han > 0) & (found.kana == 0)
+    return [bool(one) for one in chinese & ((against > for_it) | ((against == for_it) & mostly_other))]

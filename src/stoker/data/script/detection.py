@@ -53,6 +53,29 @@ def _classes() -> npt.NDArray[np.uint8]:
     return classes
 
 
+@dataclass(frozen=True, slots=True)
+class LineScripts:
+    """The counts of `Scripts` for each line of a text, int32 [lines]."""
+
+    simplified: npt.NDArray[np.int32]
+    traditional: npt.NDArray[np.int32]
+    kana: npt.NDArray[np.int32]
+    han: npt.NDArray[np.int32]
+
+
+def scripts_of_lines(text: str) -> LineScripts:
+    """Count the characters of each line by what they say about its script. Lines end at `\\n` alone."""
+    code_points = np.frombuffer(f"{text}\n".encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    ends = np.flatnonzero(code_points == 0x0A)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    what = _classes()[code_points]
+    simplified, traditional, kana, shared = (
+        np.asarray(np.add.reduceat((what == one).astype(np.int32), starts))
+        for one in (_SIMPLIFIED, _TRADITIONAL, _KANA, _HAN)
+    )
+    return LineScripts(simplified, traditional, kana, simplified + traditional + shared)
+
+
 def scripts_of(text: str) -> Scripts:
     """Count the characters of `text` by what they say about its script."""
     if text.isascii() or _BEYOND_LATIN.search(text) is None:

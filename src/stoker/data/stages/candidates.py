@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stoker.data.deduplication.edits import Edits
+from stoker.data.deduplication.stored_rows import stored_rows
 from stoker.data.ledger.schema import MEASURE
 from stoker.data.reading.units import Unit
 from stoker.data.stages.read_and_clean import read_histories, unit_file
@@ -24,7 +25,9 @@ from stoker.recipe import Deduplication, Kind
 Integers = npt.NDArray[np.int64]
 _Text = TypeVar("_Text")
 _DIGEST = 32
-_PAGE = 4096
+_NOTHING = np.empty(0, np.uint8)
+_PAGES = 1 << 16
+"""What the system maps where one byte is touched."""
 _TOUCHED_BYTES = 1 << 28
 
 
@@ -56,6 +59,7 @@ class Candidates:
         self.contents: npt.NDArray[np.uint8] = np.concatenate([np.empty((0, _DIGEST), np.uint8), *contents])
         """SHA-256 of each cleaned text: [documents, 32]."""
         self._edits: tuple[Edits, ...] = ()
+        self._mapped: dict[int, npt.NDArray[np.uint8]] = {}
         self._touched = 0
         kinds = {unit.source.name: unit.source.kind for unit in units}
         self.kinds: list[Kind] = [kinds[name] for name in names]
@@ -67,14 +71,6 @@ class Candidates:
     @cached_property
     def _offsets(self) -> list[Integers]:
         return [np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]) for sizes in self._sizes]
-
-    @cached_property
-    def _mapped(self) -> list[npt.NDArray[np.uint8]]:
-        files = [unit_file(self._folder, unit.number, "text") for unit in self._units]
-        return [
-            np.asarray(np.memmap(file, np.uint8, mode="r")) if sizes.sum() else np.empty(0, np.uint8)
-            for file, sizes in zip(files, self._sizes, strict=True)
-        ]
 
     def with_edits(self, edits: Sequence[Edits]) -> Candidates:
         """The same documents with passages cut out of them, one after another; `contents` and signatures stay."""
@@ -99,12 +95,14 @@ class Candidates:
 
     def _stored(self, document: int) -> npt.NDArray[np.uint8]:
         if self._touched > _TOUCHED_BYTES:  # pages of a mapped file count as this process's until it is let go
-            self.__dict__.pop("_mapped", None)
-            self._touched = 0
+            self._mapped, self._touched = {}, 0
         unit = bisect_right(self._starts, document) - 1
         offsets = self._offsets[unit]
         row = document - int(self._starts[unit])
-        self._touched += _PAGE + int(offsets[row + 1] - offsets[row])
+        self._touched += _PAGES + int(offsets[row + 1] - offsets[row])
+        if unit not in self._mapped:
+            file = unit_file(self._folder, self._units[unit].number, "text")
+            self._mapped[unit] = np.asarray(np.memmap(file, np.uint8, mode="r")) if offsets[-1] else _NOTHING
         return self._mapped[unit][int(offsets[row]) : int(offsets[row + 1])]
 
     def text(self, document: int) -> str:
@@ -146,8 +144,7 @@ class Candidates:
         for number in np.unique(unit_of).tolist():
             rows = np.flatnonzero(unit_of == number)
             file = unit_file(self._folder, self._units[number].number, "signatures")
-            table = np.memmap(file, "<u4", mode="r").reshape(-1, settings.permutations)
-            found[rows] = table[documents[rows] - self._starts[number]]
+            found[rows] = stored_rows(file, documents[rows] - self._starts[number], settings.permutations)
         return found
 
 

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer as Backend
 
 from stoker.data.corpus import Corpus, TokenStore
 from stoker.data.deduplication import Duplicates, sign
+from stoker.data.deduplication.stored_rows import stored_rows
 from stoker.data.minhash import SIGNING, Signatures, Utf8, utf8
 from stoker.data.stages.candidates import Candidates, Integers
 from stoker.durable_files import durable_file, sha256_of_file
@@ -103,8 +104,7 @@ class EarlierCorpora:
         store_of = np.searchsorted(self._starts, places, side="right") - 1
         for number in np.unique(store_of).tolist():
             rows = np.flatnonzero(store_of == number)
-            table = np.memmap(self._files[number], "<u4", mode="r").reshape(-1, self._permutations)
-            found[rows] = table[places[rows] - self._starts[number]]
+            found[rows] = stored_rows(self._files[number], places[rows] - self._starts[number], self._permutations)
         return found
 
     def texts(self, places: Integers) -> Sequence[Utf8]:

@@ -1,0 +1,76 @@
+"""What was read before is not read again, and what comes out is the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.data.corpus import Corpus
+from stoker.data.prepare import prepare
+from stoker.data.stages import reused_units
+from stoker.progress import Silent
+from tests.data.small_corpus import folder_bytes, small_recipe
+from tests.data.stages.test_earlier import sentences
+
+
+class Told(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def made(folder: Path, names: list[str], **data: Any) -> tuple[Corpus, list[str]]:
+    told = Told()
+    sources = [{"name": name, "paths": [f"{name}.jsonl"]} for name in names]
+    return prepare(small_recipe(folder, sources=sources, **data), told), told.said
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed, name in enumerate("abc"):
+        lines = [json.dumps({"text": text}) + "\n" for text in sentences(seed, 40)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    return tmp_path
+
+
+def test_a_source_that_is_added_is_the_only_one_read(folder: Path) -> None:
+    made(folder, ["a", "b"], reuse=True)
+    corpus, said = made(folder, ["a", "c", "b"], reuse=True)
+    assert "2 of 3 parts of the input are as an earlier corpus left them" in said
+    fresh, said = made(folder, ["a", "c", "b"], prepared="fresh")
+    assert not any("of the input are" in line for line in said)
+    assert folder_bytes(corpus.folder) == folder_bytes(fresh.folder)
+    assert not (folder / "fresh" / ".units").exists()
+
+
+def test_what_decides_the_reading_makes_it_read_again(folder: Path) -> None:
+    made(folder, ["a"], reuse=True)
+    for changed in ({"cleaning": {"filters": False}}, {"deduplication": {"permutations": 64}}):
+        _, said = made(folder, ["a"], reuse=True, **changed)
+        assert not any("of the input are" in line for line in said)
+    _, said = made(folder, ["a"], reuse=True, deduplication={"permutations": 64, "threshold": 0.9})
+    assert "1 of 1 part of the input are as an earlier corpus left them" in said
+    (folder / "a.jsonl").write_text(json.dumps({"text": " ".join(sentences(9, 40))}) + "\n")
+    _, said = made(folder, ["a"], reuse=True, deduplication={"permutations": 64, "threshold": 0.9}, held_out=0)
+    assert not any("of the input are" in line for line in said)
+
+
+def test_no_more_is_kept_than_the_last_preparation_used(folder: Path) -> None:
+    made(folder, ["a", "b"], reuse=True)
+    made(folder, ["a", "c"], reuse=True)
+    assert len(list((folder / "prepared" / ".units").iterdir())) == 2 * 3
+
+
+def test_units_are_copied_where_a_file_can_have_but_one_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(reused_units.os, "link", refused)
+    made(folder, ["a"], reuse=True)
+    _, said = made(folder, ["a", "b"], reuse=True)
+    assert "1 of 2 parts of the input are as an earlier corpus left them" in said
