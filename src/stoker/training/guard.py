@@ -73,6 +73,11 @@ class Guard:
             action="skip", first_step=alarm.step, last_step=alarm.step, decided_at=alarm.step, why=str(alarm)
         )
 
+    def nothing_applied(self, alarm: Alarm) -> bool:
+        """Whether all steps that stood out were left out: to go back and leave them out comes to the same state."""
+        held_back = all(self.interventions.skips(step) for step in range(alarm.first_step, alarm.step))
+        return held_back and self.recovery.lower_learning_rate == 1
+
     def go_back(self, alarm: Alarm, back_to: int) -> list[Intervention]:
         """All steps of the run of alarms are left out when the run comes to them again."""
         return self.go_back_over(alarm.first_step, alarm.step, alarm.step, back_to, str(alarm))

@@ -263,6 +263,9 @@ class Trainer:
         samples = bounds_of(self.feed.samples(step))
         evidence = {"samples": samples, "response": guard.response, **alarm.as_evidence()}
         self.record.append("event", self._event(alarm.kind, step=step, **evidence))
+        if guard.response == "rollback" and guard.nothing_applied(alarm):
+            self._decide([guard.leave_out(alarm)])
+            return False
         if guard.response == "rollback" and (earlier := self._state_before(alarm.first_step)) is not None:
             self._record_step(step, result)
             self._go_back(earlier, guard.go_back(alarm, earlier))
