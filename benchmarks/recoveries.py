@@ -164,8 +164,8 @@ def _table(found: list[Recovery]) -> str:
     together = [one.done_again + one.left_out for one in spikes]
     furthest = max(abs(one.difference) for one in spikes)
     lines.append(
-        f"{sum(one.holds for one in spikes)} of {len(spikes)} hold: {statistics.median(together):g} (median) and at "
-        f"most {max(together)} steps done again and left out; loss at most {furthest:.3%} from the clean run's. "
+        f"{sum(one.holds for one in spikes)} of {len(spikes)} hold: {statistics.median(together):g} (median) and "
+        f"at most {max(together)} steps done again and left out; loss at most {furthest:.3%} from the clean run's. "
         f"In {len(found) - len(spikes)} runs the loss hardly shows the bad text."
     )
     return "\n".join(lines)

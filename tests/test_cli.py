@@ -133,7 +133,7 @@ def test_data_show_refuses_a_folder_that_is_no_run(tmp_path: Path) -> None:
     assert (result.returncode, "is not a run" in result.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("arguments", [["trian"], ["train"], ["train", "--nothing"], ["data", "show", "x"]])
+@pytest.mark.parametrize("arguments", [["trian"], ["train"], ["train", "--nothing"], ["data", "why", "x"]])
 def test_a_wrong_command_line_ends_with_2(arguments: list[str]) -> None:
     result = stoker(*arguments)
     assert result.returncode == 2

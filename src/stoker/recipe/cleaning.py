@@ -15,6 +15,13 @@ from stoker.recipe.personal_data import PersonalData
 from stoker.recipe.section import Section
 
 
+class Thresholds(dict[str, float]):
+    """By reason. Nobody changes one, so that recipes that hold it have a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
 class Cleaning(Section):
     """Cleaning and heuristic filters; what is applied depends on each source's kind."""
 
@@ -22,7 +29,7 @@ class Cleaning(Section):
     """Drop documents that the filters of their kind reject (each with a reason in the ledger)."""
     rules: tuple[RuleSet, ...] = ("stoker",)
     """Sets of rules that are asked, in this order; all but `stoker` are published ones, for prose."""
-    thresholds: dict[str, float] = Field(default={})
+    thresholds: dict[str, float] = Field(default=Thresholds())
     """Thresholds in place of those of the rules, by reason, such as `markup: 0.5`; in the unit of the measure."""
     off: tuple[str, ...] = ()
     """Reasons whose rules are not asked, such as `no_function_words`."""
@@ -61,11 +68,11 @@ class Cleaning(Section):
 
     @field_validator("thresholds")
     @classmethod
-    def _are_finite(cls, thresholds: dict[str, float]) -> dict[str, float]:
+    def _are_finite(cls, thresholds: dict[str, float]) -> Thresholds:
         for name, value in thresholds.items():
             if not math.isfinite(value):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
-        return thresholds
+        return Thresholds(thresholds)
 
     @model_validator(mode="after")
     def _names_of_rules_in_force(self) -> Cleaning:
