@@ -136,10 +136,9 @@ class Text:
     def _ids(self, span: Span) -> npt.NDArray[np.int64]:
         store = self._corpus.store(span.source, "train")
         begin = int(store.document_starts[span.document]) + span.start
-        ids: npt.NDArray[np.int64] = store.read(begin, begin + min(span.stop - span.start, _MOST_TOKENS)).astype(
-            "<i8"
-        )
-        return ids[(ids != self._corpus.bos_id) & (ids != self._corpus.eos_id)]
+        ids = np.asarray(store.read(begin, begin + min(span.stop - span.start, _MOST_TOKENS)), np.int64)
+        ordinary = (ids != self._corpus.bos_id) & (ids != self._corpus.eos_id)
+        return np.asarray(ids[ordinary], np.int64)
 
     def _respelled(self, ids: list[int], text: str) -> float:
         again = Counter(self._tokenizer.encode(text, add_special_tokens=False).ids)
