@@ -15,13 +15,6 @@ from stoker.recipe.personal_data import PersonalData
 from stoker.recipe.section import Section
 
 
-class Thresholds(dict[str, float]):
-    """By reason. Nobody changes one, so that recipes that hold it have a hash."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-
 class Cleaning(Section):
     """Cleaning and heuristic filters; what is applied depends on each source's kind."""
 
@@ -29,7 +22,7 @@ class Cleaning(Section):
     """Drop documents that the filters of their kind reject (each with a reason in the ledger)."""
     rules: tuple[RuleSet, ...] = ("stoker",)
     """Sets of rules that are asked, in this order; all but `stoker` are published ones, for prose."""
-    thresholds: dict[str, float] = Field(default=Thresholds())
+    thresholds: dict[str, float] = Field(default={})
     """Thresholds in place of those of the rules, by reason, such as `markup: 0.5`; in the unit of the measure."""
     off: tuple[str, ...] = ()
     """Reasons whose rules are not asked, such as `no_function_words`."""
@@ -50,6 +43,10 @@ class Cleaning(Section):
     languages: tuple[str, ...] = ()
     """Tags of the languages to keep in prose, such as `[zh, en]`; not given, a source keeps its `language`."""
 
+    def __hash__(self) -> int:
+        """Of what it says: a table has none of its own."""
+        return hash(self.model_dump_json())
+
     def located(self, folder: Path) -> Cleaning:
         """The same with paths that do not depend on where the process stands; `folder` is the recipe's."""
         return self.model_copy(update={"decontaminate": self.decontaminate.located(folder)})
@@ -68,11 +65,11 @@ class Cleaning(Section):
 
     @field_validator("thresholds")
     @classmethod
-    def _are_finite(cls, thresholds: dict[str, float]) -> Thresholds:
+    def _are_finite(cls, thresholds: dict[str, float]) -> dict[str, float]:
         for name, value in thresholds.items():
             if not math.isfinite(value):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
-        return Thresholds(thresholds)
+        return thresholds
 
     @model_validator(mode="after")
     def _names_of_rules_in_force(self) -> Cleaning:
