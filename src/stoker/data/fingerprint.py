@@ -76,6 +76,9 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
     evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)
     settings["evaluation"] = [sha256_of_file(file.path) for file in evaluation]
+    for judge, section in (("quality", data.cleaning.quality), ("perplexity", data.cleaning.perplexity)):
+        if section.model is not None:
+            settings["cleaning"][judge]["model"] = _model_digest(loaded.resolve(section.model), judge)
     settings["tokenizer"] = tokenizer.model_dump(mode="json")
     if tokenizer.path is not None:
         path = loaded.resolve(tokenizer.path)
@@ -87,9 +90,6 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
         }
     return settings
 
-    for judge, section in (("quality", data.cleaning.quality), ("perplexity", data.cleaning.perplexity)):
-        if section.model is not None:
-            settings["cleaning"][judge]["model"] = _model_digest(loaded.resolve(section.model), judge)
 
 def _reading(settings: dict[str, Any]) -> dict[str, Any]:
     signing = {name: settings["deduplication"][name] for name in ("shingle_size", "permutations")}

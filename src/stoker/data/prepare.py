@@ -28,10 +28,10 @@ from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.operators import operators_of
+from stoker.data.quality.shares import cuts_of
 from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
-from stoker.data.quality.shares import cuts_of
 from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatures
 from stoker.data.stages.read_and_clean import ReadUnit, read_unit
 from stoker.data.stages.reused_units import UNITS, ReusedUnits
@@ -263,6 +263,7 @@ class _Preparation:
             "dtype": token_dtype(encoder.vocabulary_size),
             "sources": sources,
             "funnel": ledger.funnel(),
+            "shares_dropped": [cut.as_json() for cut in cuts_of(candidates, self._recipe.data.cleaning)],
             "falls": far_falls(ledger.summary(), ledger.description),
         }
 
@@ -281,7 +282,6 @@ def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
     weights = {source.name: source.weight for source in recipe.data.sources}
     short = []
     for source in corpus.manifest["sources"]:
-            "shares_dropped": [cut.as_json() for cut in cuts_of(candidates, self._recipe.data.cleaning)],
         found = source["splits"]["train"]
         if weights[source["name"]] != 0 and found["tokens"] < needed:
             lost = ", ".join(_losses(corpus, source["name"]))
