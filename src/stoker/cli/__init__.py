@@ -11,6 +11,7 @@ from collections.abc import Callable
 from stoker.cli.application import application, main
 from stoker.cli.bench import verbs as bench_verbs
 from stoker.cli.data import verbs as data_verbs
+from stoker.cli.data_quality import train_classifier, train_perplexity
 from stoker.cli.data_tokens import compare_tokenizers, export_tokens, fertility, import_megatron
 from stoker.cli.diagnose import diagnose
 from stoker.cli.drill import drill
@@ -53,6 +54,8 @@ _DATA_VERBS: dict[str, Callable[..., None]] = {
     "compare-tokenizers": compare_tokenizers,
     "import-megatron": import_megatron,
     "export": export_tokens,
+    "train-classifier": train_classifier,
+    "train-perplexity": train_perplexity,
 }
 
 for name, verb in _DATA_VERBS.items():

@@ -76,6 +76,9 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
     evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)
     settings["evaluation"] = [sha256_of_file(file.path) for file in evaluation]
+    for judge, section in (("quality", data.cleaning.quality), ("perplexity", data.cleaning.perplexity)):
+        if section.model is not None:
+            settings["cleaning"][judge]["model"] = _model_digest(loaded.resolve(section.model), judge)
     settings["tokenizer"] = tokenizer.model_dump(mode="json")
     if tokenizer.path is not None:
         path = loaded.resolve(tokenizer.path)
@@ -90,7 +93,23 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
 
 def _reading(settings: dict[str, Any]) -> dict[str, Any]:
     signing = {name: settings["deduplication"][name] for name in ("shingle_size", "permutations")}
-    return {"signing": signing, **{name: given for name, given in settings.items() if name not in _AFTER_READING}}
+    reading = {name: given for name, given in settings.items() if name not in _AFTER_READING}
+    return {"signing": signing, **reading, "cleaning": _without_shares(settings["cleaning"])}
+
+
+def _without_shares(cleaning: dict[str, Any]) -> dict[str, Any]:
+    """Settings of cleaning but for the shares that selection drops."""
+    judged = {
+        judge: {name: given for name, given in cleaning[judge].items() if name not in shares}
+        for judge, shares in (("quality", {"keep_best"}), ("perplexity", {"drop_lowest", "drop_highest"}))
+    }
+    return cleaning | judged
+
+
+def _model_digest(path: Path, judge: str) -> str:
+    if not path.is_file():
+        raise BadInput(f"data.cleaning.{judge}.model: {path} does not exist; docs/quality.md says how to train one")
+    return sha256_of_file(path)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.operators import operators_of
+from stoker.data.quality.shares import cuts_of
 from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
@@ -262,6 +263,7 @@ class _Preparation:
             "dtype": token_dtype(encoder.vocabulary_size),
             "sources": sources,
             "funnel": ledger.funnel(),
+            "shares_dropped": [cut.as_json() for cut in cuts_of(candidates, self._recipe.data.cleaning)],
             "falls": far_falls(ledger.summary(), ledger.description),
         }
 

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from stoker.recipe.decontamination import Decontamination
 from stoker.recipe.filter_names import CONTAMINATED, EDITS, LANGUAGE_RULES, RULES, UNSAFE, RuleSet
 from stoker.recipe.personal_data import PersonalData
+from stoker.recipe.quality import Perplexity, Quality
 from stoker.recipe.section import Section
 
 
@@ -30,6 +31,8 @@ class Cleaning(Section):
     decontaminate: Decontamination = Decontamination()
     unsafe: Literal["off", "note", "drop"] = "note"
     """Measure how thick terms of pornography, gambling and crime for sale stand; `drop` drops what has many."""
+    quality: Quality = Quality()
+    perplexity: Perplexity = Perplexity()
     minimum_characters: int = Field(default=1, ge=1)
     """Shorter documents are dropped as `too_short`."""
     maximum_document_bytes: int = Field(default=16 * 2**20, ge=1024)
@@ -49,7 +52,8 @@ class Cleaning(Section):
 
     def located(self, folder: Path) -> Cleaning:
         """The same with paths that do not depend on where the process stands; `folder` is the recipe's."""
-        return self.model_copy(update={"decontaminate": self.decontaminate.located(folder)})
+        sections = ("decontaminate", "quality", "perplexity")
+        return self.model_copy(update={name: getattr(self, name).located(folder) for name in sections})
 
     @field_validator("rules", "off")
     @classmethod

@@ -17,7 +17,7 @@ def missing_files(tree: Any, folder: Path, locate: Callable[[Place], str]) -> li
     found = []
     for place, written in _named_paths(tree):
         path = folder / Path(written).expanduser()
-        if place[0] == "tokenizer":
+        if place[0] == "tokenizer" or place[-1] == "model":
             wrong = None if path.is_file() else f"there is no file {path}"
         else:
             wrong = None if _has_files(path) else f"{path} {why_nothing(path)}"
@@ -60,6 +60,11 @@ def _named_paths(tree: Any) -> Iterator[tuple[Place, str]]:
     for position, written in enumerate(against if isinstance(against, list) else []):
         if isinstance(written, str):
             yield ("data", "deduplication", "against", position), written
+    for judge in ("quality", "perplexity"):
+        section = cleaning.get(judge) if isinstance(cleaning, dict) else None
+        model = section.get("model") if isinstance(section, dict) else None
+        if isinstance(model, str):
+            yield ("data", "cleaning", judge, "model"), model
     given = tokenizer.get("path") if isinstance(tokenizer, dict) else None
     if isinstance(given, str):
         yield ("tokenizer", "path"), given

@@ -12,7 +12,9 @@ from stoker.data.operators.filtering import Filter
 from stoker.data.operators.language import IdentifyLanguage
 from stoker.data.operators.lines import CleanLines
 from stoker.data.operators.operator import Operator
+from stoker.data.operators.perplexity import MeasurePerplexity
 from stoker.data.operators.personal_data import MaskPersonalData
+from stoker.data.operators.quality import ScoreQuality
 from stoker.data.operators.removal import Remove
 from stoker.data.operators.script import ChineseScript
 from stoker.data.operators.unsafe import NoteUnsafe
@@ -44,6 +46,8 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
         MaskPersonalData.of(source, cleaning),
         NoteUnsafe.of(cleaning),
         Decontaminate.of(cleaning),
+        ScoreQuality.of(source, cleaning),
+        MeasurePerplexity.of(source, cleaning),
     )
     return tuple(one for one in made if one is not None)
 

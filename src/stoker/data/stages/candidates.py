@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -125,8 +125,9 @@ class Candidates:
         column, found, names = MEASURE + name, list[npt.NDArray[np.float64]](), set[str]()
         for unit, sizes in zip(self._units, self._sizes, strict=True):
             file = unit_file(self._folder, unit.number, "parquet")
-            names.update(one for one in pq.read_schema(file).names if one.startswith(MEASURE))
-            if column in names:
+            own = [one for one in pq.read_schema(file).names if one.startswith(MEASURE)]
+            names.update(own)
+            if column in own:
                 table = read_histories(self._folder, [unit], ["content", column])
                 kept = table.filter(table["content"].is_valid()).column(column)
                 found.append(kept.to_numpy().astype(np.float64))
@@ -136,6 +137,14 @@ class Candidates:
             known = ", ".join(sorted(one.removeprefix(MEASURE) for one in names)) or "none"
             raise BadInput(f"data.deduplication.quality: no measure is named {name}; there are: {known}")
         return np.concatenate(found)
+
+    def column(self, name: str) -> list[Any]:
+        """A column of the first stage's table: [documents]."""
+        found: list[Any] = []
+        for unit in self._units:
+            table = read_histories(self._folder, [unit], ["content", name])
+            found += table.filter(table["content"].is_valid()).column(name).to_pylist()
+        return found
 
     def signatures(self, documents: Integers, settings: Deduplication) -> npt.NDArray[np.uint32]:
         """MinHash signatures of some documents: uint32 [documents, permutations]."""

@@ -1,4 +1,4 @@
-"""Second stage: which candidates are held out, which repeat others, and which are trained on."""
+"""Second stage: which candidates are held out, too poor, or repeat others, and which are trained on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from stoker.data.deduplication.passages import repeated_passages
 from stoker.data.deduplication.preference import ranks
 from stoker.data.deduplication.substrings import repeated_substrings
 from stoker.data.minhash import token_hashes
+from stoker.data.quality.shares import REASONS, cuts_of
 from stoker.data.stages.candidates import Candidates, Integers
 from stoker.data.stages.earlier import EarlierCorpora, Matches, joined_matches
 from stoker.durable_files import durable_file
@@ -31,6 +32,7 @@ VERDICTS = (
     "held_out_near_training_text",
     "repeated_passages",
     "in_earlier_corpus",
+    *REASONS,
 )
 """What can become of a candidate; all but the first two are reasons for dropping it."""
 TRAIN, HELD_OUT = 0, 1
@@ -79,7 +81,7 @@ class Selection:
 
 
 def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCorpora | None = None) -> Selection:
-    """Hold out by content, then remove repetitions across sources, then clean what is held out.
+    """Hold out by content, drop what is too poor, remove repetitions across sources, then clean what is held out.
 
     Held-out documents are chosen before anything is removed, so that no choice of what to keep can move
     text between the splits, and one text is on one side only. What resembles a document of an `earlier` corpus goes
@@ -89,6 +91,8 @@ def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCor
     count = len(candidates)
     verdict = np.zeros(count, np.int8)
     verdict[_held_out(candidates, data.held_out)] = HELD_OUT
+    for cut in cuts_of(candidates, data.cleaning):
+        verdict[cut.dropped[verdict[cut.dropped] <= HELD_OUT]] = VERDICTS.index(cut.reason)
     selection = Selection(verdict, np.full(count, -1, np.int64), np.full(count, np.nan))
     settings = data.deduplication
     quality = None if settings.quality is None else candidates.measure(settings.quality)

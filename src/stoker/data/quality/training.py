@@ -1,0 +1,148 @@
+"""Training of a classifier from text that is held up as good and text that is held up as bad.
+
+Logistic regression by stochastic gradient descent: steps by AdaGrad (Duchi, Hazan & Singer 2011), weights averaged
+over all steps (Polyak & Juditsky 1992), both classes weighing the same however many documents they have. One
+thread, documents in an order drawn from the seed: the same text and settings give the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stoker.counter_random import key_of, permutation
+from stoker.data.kernels import compiled
+from stoker.data.quality.classifier import Classifier, quantised
+from stoker.data.quality.evaluation import Judged, Report, report_of
+from stoker.data.quality.features import BUCKETS, buckets_of, tokens_of
+from stoker.data.quality.telling import TellingRun, telling_runs
+from stoker.data.quality.texts import TextDigest, content_draw, group_of, require_texts
+
+_LEAST = 20
+"""Documents of each side below which nothing is learnt, and nothing could be said of how well."""
+_LONGEST_TEXT = 1 << 16
+"""Characters of a document that are learnt from: its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a classifier is trained."""
+
+    longest: int = 2
+    """Tokens of the longest run that is looked at: words, or characters of scripts without spaces."""
+    epochs: int = 5
+    """How often each document is learnt from."""
+    rate: float = 0.1
+    """Size of a step of AdaGrad."""
+    held_out: float = 0.2
+    """Share of the documents that is judged on and not learnt from, chosen by their content."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A classifier and what was found out about it."""
+
+    classifier: Classifier
+    report: Report
+    good: tuple[TellingRun, ...]
+    """Runs that speak most for a text, over all text learnt from; and those that speak most against one."""
+    bad: tuple[TellingRun, ...]
+
+
+@dataclass(frozen=True)
+class _Sample:
+    texts: list[str]
+    good: list[bool]
+
+    @property
+    def sides(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.good, np.bool_)
+
+
+def train_classifier(positive: Iterable[str], negative: Iterable[str], settings: Settings) -> Trained:
+    """A classifier that tells `positive` texts from `negative` ones. Equal texts count once for each side.
+
+    Raises `BadInput` where either has too few documents to learn from or to judge on.
+    """
+    digests = TextDigest(), TextDigest()
+    learnt, judged = _Sample([], []), _Sample([], [])
+    for good, texts, digest in ((True, positive, digests[0]), (False, negative, digests[1])):
+        for text in _distinct(digest.through(texts)):
+            sample = judged if content_draw(text) < settings.held_out else learnt
+            sample.texts.append(text)
+            sample.good.append(good)
+        name = "positive" if good else "negative"
+        require_texts(learnt.good.count(good), _LEAST, f"the {name} text")
+        require_texts(judged.good.count(good), 1, f"the {name} text that is held out")
+    weights, bias = _fitted(learnt, settings)
+    small, step = quantised(weights)
+    description = {
+        "settings": {name: getattr(settings, name) for name in ("longest", "epochs", "rate", "held_out", "seed")},
+        "positive": digests[0].as_json(),
+        "negative": digests[1].as_json(),
+    }
+    classifier = Classifier(small, step, bias, settings.longest, description)
+    found = [Judged(classifier.score(text), good, group_of(text)) for text, good in _pairs(judged)]
+    report = report_of(found)
+    described = Classifier(small, step, bias, settings.longest, description | {"held_out": report.as_json()})
+    return Trained(described, report, *telling_runs(learnt.texts, learnt.sides, described))
+
+
+def _pairs(sample: _Sample) -> Iterator[tuple[str, bool]]:
+    return zip(sample.texts, sample.good, strict=True)
+
+
+def _distinct(texts: Iterable[str]) -> Iterator[str]:
+    seen: set[bytes] = set()
+    for text in texts:
+        if (key := hashlib.sha256(text.encode()).digest()) not in seen:
+            seen.add(key)
+            yield text[:_LONGEST_TEXT]
+
+
+def _fitted(sample: _Sample, settings: Settings) -> tuple[npt.NDArray[np.float64], float]:
+    """(averaged weights [buckets], bias)."""
+    rows: Sequence[npt.NDArray[np.int32]] = [buckets_of(tokens_of(text), settings.longest) for text in sample.texts]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    order = np.concatenate(
+        [permutation(key_of(settings.seed, "epoch", epoch), len(rows)) for epoch in range(settings.epochs)]
+    )
+    targets = sample.sides.astype(np.float64)
+    costs = 0.5 / np.where(targets > 0, targets.mean(), 1 - targets.mean())
+    weights, bias = _descended(np.concatenate(rows), offsets, targets, costs, order, settings.rate)
+    return weights, float(bias)
+
+
+@compiled
+def _descended(buckets: Any, offsets: Any, targets: Any, costs: Any, order: Any, rate: float) -> Any:
+    """(averaged weights, averaged bias) after one step for each entry of `order`."""
+    weights, squares, late = np.zeros(BUCKETS), np.full(BUCKETS, 1e-8), np.zeros(BUCKETS)
+    bias, bias_squares, bias_late = 0.0, 1e-8, 0.0
+    for turn in range(order.size):
+        document = order[turn]
+        own = buckets[offsets[document] : offsets[document + 1]]
+        if own.size == 0:
+            continue
+        size = 1 / np.sqrt(own.size)
+        value = bias
+        for bucket in own:
+            value += weights[bucket] * size
+        wrong = costs[document] * (1 / (1 + np.exp(-min(max(value, -500.0), 500.0))) - targets[document])
+        for bucket in own:
+            gradient = wrong * size
+            squares[bucket] += gradient * gradient
+            change = rate * gradient / np.sqrt(squares[bucket])
+            weights[bucket] -= change
+            late[bucket] += change * turn
+        bias_squares += wrong * wrong
+        change = rate * wrong / np.sqrt(bias_squares)
+        bias -= change
+        bias_late += change * turn
+    # A change in turn t is missing from the first t of the averaged weights.
+    return weights + late / order.size, bias + bias_late / order.size
