@@ -272,6 +272,23 @@ def test_a_spike_is_waited_for_left_out_or_asked_about_as_the_recipe_says(corpus
     trainer.close()
 
 
+def test_a_spike_that_was_held_back_is_gone_back_from_without_a_step_done_again(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    for response in ("skip_step", "rollback"):
+        recipe = _recipe(
+            corpus, training__steps=32, checkpoint__every=10, recovery__window=8, recovery__on_spike=response
+        )
+        trainer = _trainer(recipe, corpus, tmp_path / response)
+        _poisoned(trainer, {26, 27}, 200.0)
+        trainer.fit()
+        trainer.close()
+    steps = Record(tmp_path / "rollback" / "record").steps()
+    assert [step for step, out in zip(steps["step"], steps["skipped"], strict=True) if out] == [26, 27]
+    assert not _events(tmp_path / "rollback", "went_back")
+    assert _state(tmp_path / "rollback") == _state(tmp_path / "skip_step")
+
+
 @pytest.mark.parametrize("response", ["wait", "skip_step"])
 def test_what_does_not_come_out_again_was_no_fault_of_the_documents_and_changes_nothing(
     corpus: Corpus, tmp_path: Path, response: str
