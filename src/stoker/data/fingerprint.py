@@ -71,7 +71,7 @@ def changed_files(inputs: Inputs) -> list[str]:
 
 def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[str, Any]:
     """The parts of the recipe that decide the bytes: not the workers, the weights or the folder."""
-    settings = data.model_dump(mode="json", exclude={"workers", "prepared", "reuse", "sources"})
+    settings = data.model_dump(mode="json", exclude={"workers", "prepared", "reuse", "sources", "mixture"})
     settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
     settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
     evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)

@@ -279,11 +279,11 @@ def _nothing_left(loaded: LoadedRecipe, candidates: Candidates) -> str:
 def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
     """Raise `BadInput` when a source that is to be trained on has less than one sequence, or nothing to predict."""
     needed = recipe.training.sequence_length
-    weights = {source.name: source.weight for source in recipe.data.sources}
+    taken = recipe.data.taken_sources
     short = []
     for source in corpus.manifest["sources"]:
         found = source["splits"]["train"]
-        if weights[source["name"]] != 0 and found["tokens"] < needed:
+        if source["name"] in taken and found["tokens"] < needed:
             lost = ", ".join(_losses(corpus, source["name"]))
             short.append(
                 f"source `{source['name']}` has {counted(found['tokens'], 'training tokens')} in "
@@ -299,7 +299,7 @@ def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
     single = [
         source["name"]
         for source in corpus.manifest["sources"]
-        if weights[source["name"]] != 0 and _nothing_to_predict(corpus, source)
+        if source["name"] in taken and _nothing_to_predict(corpus, source)
     ]
     if single:
         raise BadInput(
