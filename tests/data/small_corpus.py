@@ -61,7 +61,7 @@ def small_recipe(
     """A recipe in `folder` over `sources` (by default the files of `write_text_files` in `folder`/text)."""
     content = {
         "name": "small",
-        "data": {"sources": sources or SOURCES, "held_out": 0.05, "workers": 1, **data},
+        "data": {"sources": sources or SOURCES, "held_out": 0.05, "workers": 1, "on_error": "skip", **data},
         "tokenizer": {"vocabulary_size": 300},
         "model": {"hidden_size": 16, "layers": 1, "heads": 2, "ffn_hidden_size": 32},
         "training": {"steps": 2, "sequence_length": 32, "global_batch_size": 2},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from stoker.data.corpus import Corpus
+from stoker.data.executors import processor_count
+from stoker.data.executors.worker import Worker
 from stoker.data.ledger import Ledger
 from stoker.data.prepare import prepare
 from stoker.data.prepared import find_prepared
-from stoker.data.workers import processor_count
 from stoker.durable_files import sha256_of_file
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
@@ -157,11 +157,12 @@ def test_workers_weights_and_folders_are_not_in_the_fingerprint_but_settings_are
             ["data.workers=2", "data.prepared=elsewhere", "data.sources.0.weight=3", "seed=5"],
             ["data.cleaning.minimum_characters=3"],
             ["tokenizer.vocabulary_size=301"],
-            ["data.on_error=stop"],
+            ["data.on_error=stop", "data.error_budget=0.5", "data.worker_memory_gb=2"],
         )
     ]
     assert names[0] == names[1]
-    assert len(set(names)) == 4
+    assert names[4] == names[0]
+    assert len(set(names)) == 3
 
 
 def test_one_text_is_on_one_side_only_and_an_earlier_source_keeps_it(tmp_path: Path) -> None:
@@ -375,14 +376,14 @@ def test_text_from_which_nothing_can_be_predicted_is_refused(tmp_path: Path) -> 
 def test_a_senseless_number_of_workers_starts_a_sensible_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    started: list[int] = []
 
-    def alone(function: Callable[[Any], Any], jobs: list[Any], workers: int) -> Iterator[Any]:
-        asked.append(workers)
-        return map(function, jobs)
+    class Counted(Worker):
+        def __init__(self, memory: int) -> None:
+            started.append(memory)
+            super().__init__(memory)
 
-    monkeypatch.setattr("stoker.data.prepare.run_in_order", alone)
+    monkeypatch.setattr("stoker.data.executors.local.Worker", Counted)
     write_text_files(tmp_path / "text")
     prepare(small_recipe(tmp_path, "data.workers=100000"), Silent())
-    assert asked
-    assert max(asked) <= 2 * processor_count()
+    assert 0 < len(started) <= 2 * processor_count()

@@ -45,11 +45,11 @@ print(renames)
 START_WORKERS_AND_DIE = """
 import os, re, signal, sys, threading, time
 from pathlib import Path
-from stoker.data.workers import run_in_order
+from stoker.data.executors.local import Local
 
 # One call that keeps Python's other threads waiting, and never ends in the time of a test.
 job = {"busy": (re.compile(r"(a+)+$").match, "a" * 60 + "b"), "idle": (time.sleep, 600.0)}[sys.argv[1]]
-threading.Thread(target=lambda: list(run_in_order(job[0], [job[1]] * 4, 2)), daemon=True).start()
+threading.Thread(target=lambda: list(Local(2).in_order(job[0], [job[1]] * 4)), daemon=True).start()
 children = []
 while len(children) < 2:
     time.sleep(0.05)

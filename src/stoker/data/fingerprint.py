@@ -27,6 +27,17 @@ RULES = 2
 HASHES_FILE = ".hashes.json"
 _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_tokens", "tokenizer"))
 """Settings that change nothing of what one file is read as; a source's own are told apart for each."""
+_DECIDES_NO_BYTE = {
+    "workers",
+    "worker_memory_gb",
+    "executor",
+    "prepared",
+    "reuse",
+    "sources",  # told apart for each
+    "mixture",
+    "on_error",  # whether there is a corpus at all: looked at whenever one is opened
+    "error_budget",
+}
 _SETTLED_SECONDS = 2.0
 """A file changed this recently may change again within the clock's tick: its hash is not remembered."""
 
@@ -71,7 +82,7 @@ def changed_files(inputs: Inputs) -> list[str]:
 
 def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[str, Any]:
     """The parts of the recipe that decide the bytes: not the workers, the weights or the folder."""
-    settings = data.model_dump(mode="json", exclude={"workers", "prepared", "reuse", "sources"})
+    settings = data.model_dump(mode="json", exclude=_DECIDES_NO_BYTE)
     settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
     settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
     evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)

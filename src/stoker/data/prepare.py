@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import Any
 import stoker
 from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT, MANIFEST, Corpus
+from stoker.data.error_budget import ErrorBudget, require_few_faults
+from stoker.data.executors import executor_of, worker_count
 from stoker.data.fingerprint import Inputs, changed_files, take_inputs
 from stoker.data.given_corpus import given_corpus
 from stoker.data.ledger import Ledger
@@ -33,13 +36,12 @@ from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
 from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatures
-from stoker.data.stages.read_and_clean import ReadUnit, read_unit
+from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit
 from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, tokenise
 from stoker.data.stages.write_ledger import write_ledger
 from stoker.data.tokenizer import TextEncoder
-from stoker.data.workers import run_in_order, worker_count
 from stoker.durable_files import (
     explained_disk_errors,
     publish_folder,
@@ -84,6 +86,7 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
         with suppress(BadInput), locked_folder(loaded.prepared_folder, lock, "sweeping"):
             shutil.rmtree(preparation.work, ignore_errors=True)
     corpus = Corpus.open(final)
+    require_few_faults(loaded.recipe.data, corpus)
     _require_enough_tokens(corpus, loaded.recipe)
     if without := _without_held_out(corpus):
         progress.say(
@@ -108,7 +111,9 @@ class _Preparation:
         self._loaded, self._recipe, self._inputs, self._progress = loaded, loaded.recipe, inputs, progress
         self.work = loaded.prepared_folder / f".work-{inputs.fingerprint}"
         self._read, self._corpus = self.work / "read", self.work / "corpus"
+        self._executor = executor_of(self._recipe.data, apart=any(self._read.glob("*.note")))
         self._seconds: dict[str, float] = {}
+        self._cpu_seconds: dict[str, float] = {}
 
     def run(self, final: Path) -> None:
         """All stages, each skipped as far as it is done; ends with the rename to `final`."""
@@ -134,7 +139,7 @@ class _Preparation:
                     self._corpus,
                     self.work / "tokens",
                     self._recipe.data.shard_tokens,
-                    _workers(self._recipe),
+                    self._executor,
                     self._progress,
                 )
             with self._timed("write the ledger"):
@@ -146,15 +151,22 @@ class _Preparation:
                 trained = selection.of(SPLITS["train"])
                 manifest[SIGNATURES] = write_signatures(candidates, trained, settings, self._corpus)
             write_json(self._corpus / MANIFEST, manifest)
-            write_json(self._corpus / TIMINGS, {"seconds": self._seconds})
+            write_json(self._corpus / TIMINGS, self._timings(units, candidates))
             publish_folder(self._corpus, final)
         shutil.rmtree(self.work, ignore_errors=True)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time() + self._executor.cpu_seconds
         yield
         self._seconds[stage] = round(time.perf_counter() - start, 3)
+        self._cpu_seconds[stage] = round(time.process_time() + self._executor.cpu_seconds - cpu, 3)
+
+    def _timings(self, units: Sequence[Unit], candidates: Candidates) -> dict[str, Any]:
+        """Seconds by the clock and of all processors of each stage in this run of it; the bytes that it took in."""
+        texts = int(candidates.bytes.sum())
+        sizes = {"read and clean": sum(unit.size for unit in units), "select": texts, "tokenise": texts}
+        return {"seconds": self._seconds, "cpu_seconds": self._cpu_seconds, "bytes": sizes}
 
     def _notes(self) -> list[SourceNote]:
         """What the documents of each source went through, for the ledger."""
@@ -173,15 +185,21 @@ class _Preparation:
     def _read_and_clean(self, units: Sequence[Unit]) -> None:
         data = self._recipe.data
         stop, cleaning = data.on_error == "stop", data.cleaning.located(self._loaded.folder)
-        jobs = [ReadUnit(unit, cleaning, data.deduplication, stop, self._read) for unit in units]
+        limits = data.deduplication, stop, self._read, data.document_seconds
+        jobs = [ReadUnit(unit, cleaning, *limits) for unit in units]
         reused = ReusedUnits(self._loaded.prepared_folder / UNITS, self._inputs) if data.reuse else None
         if reused is not None and (taken := reused.take(units, self._read)):
             self._progress.say(
                 f"{taken} of {counted(len(units), 'parts')} of the input are as an earlier corpus left them"
             )
-        with self._progress.task("read and clean", sum(unit.size for unit in units), "B") as task:
-            for size in run_in_order(read_unit, jobs, _workers(self._recipe)):
-                task.advance(size)
+        sizes = Counter[str]()
+        for unit in units:
+            sizes[unit.source.name] += unit.size
+        budget = ErrorBudget(data, sizes)
+        with self._progress.task("read and clean", sizes.total(), "bytes") as task:
+            for unit, found in zip(units, self._executor.in_order(read_unit, jobs, after_death), strict=True):
+                task.advance(found.size)
+                budget.add(unit.source.name, found)
         if changed := changed_files(self._inputs):
             # Nobody knows of what state of these files the tables are.
             shutil.rmtree(self.work, ignore_errors=True)
@@ -279,11 +297,11 @@ def _nothing_left(loaded: LoadedRecipe, candidates: Candidates) -> str:
 def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
     """Raise `BadInput` when a source that is to be trained on has less than one sequence, or nothing to predict."""
     needed = recipe.training.sequence_length
-    weights = {source.name: source.weight for source in recipe.data.sources}
+    taken = recipe.data.taken_sources
     short = []
     for source in corpus.manifest["sources"]:
         found = source["splits"]["train"]
-        if weights[source["name"]] != 0 and found["tokens"] < needed:
+        if source["name"] in taken and found["tokens"] < needed:
             lost = ", ".join(_losses(corpus, source["name"]))
             short.append(
                 f"source `{source['name']}` has {counted(found['tokens'], 'training tokens')} in "
@@ -299,7 +317,7 @@ def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
     single = [
         source["name"]
         for source in corpus.manifest["sources"]
-        if weights[source["name"]] != 0 and _nothing_to_predict(corpus, source)
+        if source["name"] in taken and _nothing_to_predict(corpus, source)
     ]
     if single:
         raise BadInput(

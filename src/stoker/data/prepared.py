@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stoker.data.corpus import MANIFEST, Corpus
+from stoker.data.executors import worker_count
 from stoker.data.fingerprint import take_inputs
 from stoker.data.given_corpus import given_corpus
-from stoker.data.workers import worker_count
 from stoker.progress import Silent
 from stoker.recipe.loading import LoadedRecipe
 

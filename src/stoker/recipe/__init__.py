@@ -12,6 +12,7 @@ from stoker.recipe.cleaning import Cleaning
 from stoker.recipe.data import Data
 from stoker.recipe.deduplication import Deduplication
 from stoker.recipe.latent import LatentAttention
+from stoker.recipe.mixing import DocumentLimits, Mixing, Stage
 from stoker.recipe.mixture import MixtureOfExperts
 from stoker.recipe.model import Model
 from stoker.recipe.monitoring import Alerts, Exporters
@@ -42,6 +43,7 @@ __all__ = [
     "Cleaning",
     "Data",
     "Deduplication",
+    "DocumentLimits",
     "Evaluation",
     "Exporters",
     "Kind",
@@ -49,6 +51,7 @@ __all__ = [
     "Layout",
     "Lion",
     "LossScale",
+    "Mixing",
     "MixtureOfExperts",
     "Model",
     "Muon",
@@ -60,6 +63,7 @@ __all__ = [
     "Schedule",
     "Section",
     "Source",
+    "Stage",
     "Telemetry",
     "Tokenizer",
     "Training",
@@ -131,6 +135,11 @@ class Recipe(Section):
                 f"layout.{divided[0]} is {getattr(self.layout, divided[0])}; set it to 1, or deterministic to "
                 "same_layout"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _stages_are_in_order(self) -> Recipe:
+        self.data.mixture.last_steps(self.training.steps)
         return self
 
     @model_validator(mode="after")

@@ -39,6 +39,8 @@ class Source(Section):
     """How files are read; `auto` decides by file name. `code` reads a tree of source files."""
     extract: Literal["whole", "docstrings", "strings"] = "whole"
     """`docstrings` keeps the docstrings of Python files, `strings` their long string literals."""
+    extraction: Literal["stoker", "trafilatura", "resiliparse"] = "stoker"
+    """What takes the main text out of web pages; the others are libraries, extras of the same names."""
     documents: Literal["file", "line", "paragraph"] = "file"
     """What one document of a text file is: the file, each line, or each blank-line-separated paragraph."""
     remove_pattern: str | None = None
@@ -49,6 +51,8 @@ class Source(Section):
     """Field or column that identifies a document; by default file name and position do."""
     encoding: str | None = None
     """Character encoding of the files; detected when not given."""
+    synthetic: bool = False
+    """Whether a model wrote it: counted against `data.synthetic_share_at_most`."""
     weight: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Share in the mixture, relative to the other weights. Not given anywhere: in proportion to tokens."""
     licence: str | None = None

@@ -30,6 +30,7 @@ from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
 from stoker.record import Record
 from stoker.record.environment import describe_environment
 from stoker.run_directory import RunDirectory
+from stoker.training.mixture_in_force import require_same_past
 from stoker.training.origin import write_origin
 from stoker.training.out_of_memory import with_help
 from stoker.training.rank import Job, train_rank, use_processors
@@ -72,6 +73,8 @@ def open_run(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, progress: 
     recipe = loaded.recipe
     text = dump_recipe(recipe)
     existing = require_trainable(loaded, run)
+    if existing is not None:
+        require_same_past(run, existing, recipe, corpus)
     for folder in (run.path, checkpoints_of(run, recipe.checkpoint)):
         if isinstance(folder, Path):
             remove_partials(folder)

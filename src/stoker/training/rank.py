@@ -37,6 +37,7 @@ from stoker.training.in_flight import StepInFlight
 from stoker.training.interventions import Interventions
 from stoker.training.machine import MachineWatch
 from stoker.training.marks import Marks
+from stoker.training.mixture_in_force import note_mixture
 from stoker.training.network_latency import NetworkLatency
 from stoker.training.optimizer import build_optimizer
 from stoker.training.out_of_memory import as_seen, ran_out
@@ -104,6 +105,8 @@ def train_rank(
         with join_world(job.recipe.layout, rank, device, store, training.timeout_seconds, on_host) as world:
             trainer = build_trainer(job, world, stop, report, marks)
             when_built(trainer)
+            if world.is_first:
+                note_mixture(trainer.record, trainer.run, trainer.feed, trainer.position)
             with _watching_machine(trainer, local_rank, local_ranks, store):
                 trainer.fit()
     except Exception as error:

@@ -75,7 +75,7 @@ def test_epochs_differ_in_the_order_of_documents_and_of_sequences() -> None:
         assert all(sorted(order) == list(range(40)) for order in orders)
         assert len({tuple(order) for order in orders}) == 3
         # Neither is the order of sequences that of the stream, nor the stream of one epoch that of another.
-        streams = [feed._index.streams[0].order(epoch).documents.tolist() for epoch in range(3)]
+        streams = [feed._index.texts[0].streams[0].order(epoch).documents.tolist() for epoch in range(3)]
         assert orders[0] != streams[0]
         assert len({tuple(stream) for stream in streams}) == 3
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.data.reading.html import extract_text
+from stoker.data.extraction import extract_text
 from tests.data.reading.reading_files import read_all, texts
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from stoker.data.corpus import Corpus
 from stoker.data.feeding.held_out import HeldOut, read_held_out
 from stoker.data.feeding.micro_batch import MicroBatch
-from stoker.data.feeding.mixture import Mixture
 from stoker.data.feeding.packing import as_micro_batch, last_places
 from stoker.data.feeding.prefetch import Prefetch
 from stoker.data.feeding.sample_index import Integers, SampleIndex
+from stoker.data.feeding.staged_mixture import StagedMixture
+from stoker.data.feeding.stages import Segment, segment_at, segments_of
 from stoker.errors import BadInput
 from stoker.layout import Layout
-from stoker.plural import counted
 from stoker.recipe import Recipe
 
 _STEPS_AHEAD = 2
@@ -46,12 +46,13 @@ class Feed:
     """Feeds one run from a prepared corpus. Holds nothing that would have to be saved."""
 
     def __init__(self, corpus: Corpus, recipe: Recipe) -> None:
-        """Raises `BadInput` when a source that is to be sampled has fewer tokens than one sequence."""
+        """Raises `BadInput` when a source that is to be sampled has fewer tokens than one sequence, or would be
+        passed over more often than the recipe allows."""
         self.corpus = corpus
         self.recipe = recipe
         self.sequence_length = recipe.training.sequence_length
         self._stores = [corpus.store(name, "train") for name in corpus.source_names]
-        mixture = Mixture(_weights(corpus, recipe))
+        mixture = StagedMixture(segments_of(recipe, train_tokens(corpus, recipe)))
         self._index = SampleIndex(corpus, mixture, recipe.seed, self.sequence_length)
         self._digests: OrderedDict[int, str] = OrderedDict()
 
@@ -123,6 +124,16 @@ class Feed:
         known = self._digests.get(step)
         return known if known is not None else self._remember_digest(step, self._digest(step, None))
 
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The mixtures of the run, in order."""
+        return self._index.mixture.segments
+
+    def shares(self, step: int) -> dict[str, float]:
+        """Share of each source that the mixture in force at `step` gives it."""
+        shares = segment_at(self.segments, step).shares
+        return dict(zip(self.corpus.source_names, shares, strict=True))
+
     def epochs(self, step: int) -> dict[str, float]:
         """Times that each source will have been taken whole when `step` is done."""
         after = int(self.samples(step)[-1]) + 1
@@ -155,24 +166,14 @@ class Feed:
         return digest
 
 
-def _weights(corpus: Corpus, recipe: Recipe) -> list[float]:
-    """The weight of each of the corpus's sources: the recipe's, or else its number of training tokens."""
-    given = {source.name: source.weight for source in recipe.data.sources}
-    if missing := [name for name in given if name not in corpus.source_names]:
+def train_tokens(corpus: Corpus, recipe: Recipe) -> dict[str, int]:
+    """Training tokens of each of the corpus's sources, in its order.
+
+    Raises `BadInput` when the recipe has a source that the corpus has not.
+    """
+    if missing := [source.name for source in recipe.data.sources if source.name not in corpus.source_names]:
         raise BadInput(
             f"the prepared corpus {corpus.folder} has no source {', '.join(missing)}; it has "
             f"{', '.join(corpus.source_names)}. Prepare it again with `stoker prepare RECIPE`."
         )
-    L = recipe.training.sequence_length
-    weights: list[float] = []
-    for name in corpus.source_names:
-        tokens = corpus.store(name, "train").token_count
-        weight = given.get(name, 0.0)
-        if weight != 0 and tokens < L:
-            raise BadInput(
-                f"source {name!r} has {counted(tokens, 'training tokens')}, fewer than one sequence of {L}: "
-                "give it more text, lower training.sequence_length, set its weight to 0 or remove "
-                "it from the recipe"
-            )
-        weights.append(tokens if weight is None else weight)
-    return weights
+    return {name: corpus.store(name, "train").token_count for name in corpus.source_names}

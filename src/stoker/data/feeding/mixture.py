@@ -1,4 +1,4 @@
-"""Which source a sample comes from: a fixed pattern of sources, repeated for ever.
+"""Which source a sample comes from: a fixed pattern of sources, repeated until the mixture changes.
 
 Weights become whole numbers of samples per pattern, so shares are exact over every whole pattern and
 cannot drift. Inside the pattern the sources are interleaved as evenly as can be: after n samples each
@@ -27,7 +27,17 @@ class Mixture:
 
     def __init__(self, weights: Sequence[float | int]) -> None:
         """`weights`: one a source, not negative, at least one positive; only their ratios matter."""
-        self.counts = pattern_counts(weights)
+        self._repeat(pattern_counts(weights))
+
+    @classmethod
+    def of_counts(cls, counts: tuple[int, ...]) -> Mixture:
+        """The mixture whose pattern has so many samples of each source."""
+        mixture = cls.__new__(cls)
+        mixture._repeat(counts)
+        return mixture
+
+    def _repeat(self, counts: tuple[int, ...]) -> None:
+        self.counts = counts
         self.length = sum(self.counts)
         self._sources = interleaved(self.counts)
         self._ranks = np.empty(self.length, np.int64)
@@ -54,18 +64,26 @@ def pattern_counts(weights: Sequence[float | int]) -> tuple[int, ...]:
     exactly; or, where that is longer than `LONGEST_PATTERN`, the nearest one of that length (largest
     remainders), in which every positive weight still has at least one sample.
     """
-    exact = [Fraction(str(weight)) for weight in weights]
-    total = sum(exact)
-    shares = [weight / total for weight in exact]
+    return apportioned([Fraction(str(weight)) for weight in weights], LONGEST_PATTERN)
+
+
+def apportioned(weights: Sequence[Fraction], longest: int, all_appear: bool = True) -> tuple[int, ...]:
+    """As `pattern_counts`, with a pattern of at most `longest` samples.
+
+    Without `all_appear` a weight below half a sample may come to none at all.
+    """
+    total = sum(weights)
+    shares = [weight / total for weight in weights]
     length = math.lcm(*(share.denominator for share in shares))
-    if length <= LONGEST_PATTERN:
+    if length <= longest:
         return tuple(int(share * length) for share in shares)
-    ideal = [share * LONGEST_PATTERN for share in shares]
-    counts = [max(math.floor(count), 1 if count > 0 else 0) for count in ideal]
+    ideal = [share * longest for share in shares]
+    least = 1 if all_appear else 0
+    counts = [max(math.floor(count), least if count > 0 else 0) for count in ideal]
     # Usually a few samples are left to give; many tiny sources rounded up to one may have taken some too many.
-    while (left := LONGEST_PATTERN - sum(counts)) != 0:
+    while (left := longest - sum(counts)) != 0:
         step = 1 if left > 0 else -1
-        open_to_change = [i for i, count in enumerate(counts) if ideal[i] > 0 and count + step >= 1]
+        open_to_change = [i for i, count in enumerate(counts) if ideal[i] > 0 and count + step >= least]
         most_wanting = max(open_to_change, key=lambda i: (step * (ideal[i] - counts[i]), -i))
         counts[most_wanting] += step
     return tuple(counts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from stoker.data.extraction.engines import require_engine
 from stoker.data.reading.globs import find, matches, walk
 from stoker.data.reading.open import COMPRESSED
 from stoker.data.reading.packages import package_folder
@@ -37,6 +38,7 @@ def list_files(source: Source, folder: Path) -> list[InputFile]:
     """
     if source.encoding is not None:
         _require_encoding(source)
+    require_engine(source.extraction, f"data.sources[{source.name}].extraction")
     files = _listed_paths(source, folder) if source.paths else _listed_packages(source)
     unique = {file.path: file for file in reversed(files)}
     return [file for file in files if unique.pop(file.path, None) is not None]

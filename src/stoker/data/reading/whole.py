@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Iterator
 
 from stoker.data.document import Document, Fault
+from stoker.data.extraction import extract_text
 from stoker.data.reading import html, source_code
-from stoker.data.reading.decoding import Undecodable, decode, decode_as
+from stoker.data.reading.decoding import decode, decode_as
 from stoker.data.reading.open import Damaged, read_at_most, read_chunks
 from stoker.data.reading.read import Reading
 from stoker.data.reading.units import Part
@@ -49,28 +50,14 @@ def _documents(reading: Reading, raw: bytes, pages: bool, cut: bool) -> Iterator
     if encoding is not None:
         text = decode_as(raw, encoding)
     else:
-        text = _decode_page(raw) if pages else decode(raw)
+        text = html.decode_page(raw) if pages else decode(raw)
     text = text.replace("\r\n", "\n")
     if reading.source.extract != "whole":
         yield from _strings(reading, text)
     elif pages:
-        yield reading.document("file", html.extract_text(text))
+        yield reading.document("file", extract_text(text, reading.source.extraction))
     else:
         yield reading.document("file", text)
-
-
-def _decode_page(raw: bytes) -> str:
-    """A page's text: a byte order mark first, valid UTF-8 next, then what the page declares, then detection."""
-    try:
-        return decode_as(raw, "utf-8-sig")
-    except Undecodable:
-        declared = html.declared_encoding(raw)
-    if declared is not None and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        try:
-            return decode_as(raw, declared)
-        except Undecodable:
-            pass  # pages often declare what they are not
-    return decode(raw)
 
 
 def _strings(reading: Reading, text: str) -> Iterator[Document | Fault]:

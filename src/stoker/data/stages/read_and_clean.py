@@ -3,29 +3,36 @@
 read/000012.text           cleaned texts of the kept documents, UTF-8, one after another
 read/000012.signatures     their MinHash signatures, uint32 [documents, permutations]
 read/000012.parquet        one row for each document and each fault; there last, so it marks the unit done
+read/000012.note           where the worker is in a unit that is not done
 """
 
 from __future__ import annotations
 
 import hashlib
+import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stoker.data.content import content_of
 from stoker.data.deduplication import sign
 from stoker.data.document import Document, Fault
+from stoker.data.executors import WorkerDied
+from stoker.data.executors.worker import limit_next_piece
 from stoker.data.ledger.schema import MEASURE, READING, measure_fields
 from stoker.data.operators import Operator, judge, operators_of
 from stoker.data.reading.read import read_part
 from stoker.data.reading.units import Unit
+from stoker.data.stages.watch import Limits, Place, Step, Watch, noted_place
 from stoker.durable_files import durable_file
-from stoker.errors import BadInput
+from stoker.errors import BadInput, StokerError
 from stoker.recipe import Cleaning, Deduplication, Source
 
 SCHEMA = pa.schema(
@@ -55,6 +62,18 @@ SCHEMA = pa.schema(
 the measures of the source's operators follow, see `stoker.data.ledger.schema`."""
 _FLUSH_ROWS = 10_000
 _SIGN_BYTES = 4 << 20
+_LONGEST_DETAIL = 400
+
+
+POISONED = "poisoned"
+"""The reason of what ends the worker process that works on it, or makes an operator fail."""
+_STEPS: dict[Step, str] = {
+    "reading": "read",
+    "judging": "cleaned and filtered",
+    "signing": "signed for the search for duplicates",
+}
+_WITHOUT_A_CULPRIT = 4
+"""After so many deaths of workers over a unit of which no one document is the cause, the run ends."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +85,46 @@ class ReadUnit:
     deduplication: Deduplication
     stop_on_fault: bool
     folder: Path
+    document_seconds: float | None = None
+    """CPU seconds for each document, see `Limits`."""
+    set_aside: tuple[tuple[Place, str], ...] = ()
+    """What is not to be worked on, and why: workers died over it."""
+    suspect: Place | None = None
+    """Where a worker died. One that dies there again was no accident."""
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether to go document by document, so that the place of a death is exact. It changes no byte."""
+        return self.suspect is not None or bool(self.set_aside)
+
+
+@dataclass(frozen=True)
+class UnitRead:
+    """What a unit held."""
+
+    size: int
+    """In bytes, on disk."""
+    documents: int
+    """Whatever became of them; without faults."""
+    faults: Mapping[str, int]
+    """How many for each reason."""
+    places: tuple[str, ...]
+    """The first faults for people: file, position, reason."""
 
 
 def unit_file(folder: Path, number: int, kind: str) -> Path:
-    """A file of unit `number`: `text`, `signatures` or `parquet`."""
+    """A file of unit `number`: `text`, `signatures`, `parquet` or `note`."""
     return folder / f"{number:06d}.{kind}"
 
 
-def read_unit(job: ReadUnit) -> int:
-    """Read, clean, filter and sign one unit; returns its size in bytes. Raises `BadInput` at a fault if told to."""
+def read_unit(job: ReadUnit) -> UnitRead:
+    """Read, clean, filter and sign one unit; what it held. Raises `BadInput` at a fault if told to."""
     number = job.unit.number
     table = unit_file(job.folder, number, "parquet")
     if table.is_file():
-        return job.unit.size
+        return _what_was_read(job)
+    note = unit_file(job.folder, number, "note")
+    watch = Watch(note, Limits(job.document_seconds, limit_next_piece), dict(job.set_aside))
     operators = operators_of(job.unit.source, job.cleaning)
     measures = tuple(name for one in operators for name in one.measures)
     schema = pa.schema([*SCHEMA, *measure_fields(measures)])
@@ -88,15 +134,44 @@ def read_unit(job: ReadUnit) -> int:
         durable_file(unit_file(job.folder, number, "signatures")) as signatures,
         pq.ParquetWriter(history, schema, compression="zstd", compression_level=1) as writer,
     ):
-        kept = _KeptTexts(texts, signatures, job.deduplication)
+        kept = _KeptTexts(texts, signatures, job.deduplication, watch, job.is_careful)
         rows = _Rows(writer, measures)
-        for row, measured, text in _judged_rows(job, operators):
+        for row, measured, text in _signable_rows(job, operators, watch):
             rows.add(row, measured)
             if text is not None:
                 kept.add(text)
         rows.flush()
         kept.flush()
-    return job.unit.size
+        watch.close()
+    note.unlink()
+    return _what_was_read(job)
+
+
+def after_death(job: ReadUnit, death: WorkerDied, deaths: int) -> ReadUnit:
+    """What to do about a unit over which a worker died: again, and without what workers died over twice.
+
+    Raises `StokerError` when workers die over one place after another.
+    """
+    place = noted_place(unit_file(job.folder, job.unit.number, "note"))
+    by_accident = deaths - 2 * len(job.set_aside)
+    if place is None or by_accident >= _WITHOUT_A_CULPRIT or place in dict(job.set_aside):
+        files = ", ".join(part.file.name for part in job.unit.parts[:3])
+        raise StokerError(
+            f"a worker process of the preparation {death.how}, {deaths} times while it read {files}, and no one "
+            "document is the cause; the machine may be short of memory. Run the same command again (what was "
+            "finished is kept), or set data.workers lower"
+        ) from None
+    if place == job.suspect:
+        why = f"while it was {_STEPS[place.step]}, a worker process {death.how}, and so did another"
+        return replace(job, set_aside=(*job.set_aside, (place, why)), suspect=None)
+    return replace(job, suspect=place)
+
+
+def _what_was_read(job: ReadUnit) -> UnitRead:
+    table = read_histories(job.folder, [job.unit], ["file", "position", "verdict", "reason"])
+    faults = table.filter(pc.equal(table["verdict"], "fault"))
+    places = tuple(f"{row['file']}, {row['position']}: {row['reason']}" for row in faults.slice(0, 3).to_pylist())
+    return UnitRead(job.unit.size, table.num_rows - faults.num_rows, Counter(faults["reason"].to_pylist()), places)
 
 
 class _Rows:
@@ -123,41 +198,107 @@ class _Rows:
 
 
 class _KeptTexts:
-    def __init__(self, texts: BinaryIO, signatures: BinaryIO, settings: Deduplication) -> None:
+    def __init__(
+        self, texts: BinaryIO, signatures: BinaryIO, settings: Deduplication, watch: Watch, careful: bool
+    ) -> None:
         self._texts, self._signatures, self._settings = texts, signatures, settings
+        self._watch, self._careful = watch, careful
         self._waiting: list[str] = []
         self._size = 0
 
     def add(self, text: str) -> None:
         self._waiting.append(text)
         self._size += len(text)
-        if self._size >= _SIGN_BYTES:
+        if self._careful or self._size >= _SIGN_BYTES:
             self.flush()
 
     def flush(self) -> None:
+        if not self._careful:
+            self._watch.at(Place(0, "signing", ""), self._size)
         self._texts.write("".join(self._waiting).encode())
         self._signatures.write(sign(self._waiting, self._settings).astype("<u4").tobytes())
         self._waiting, self._size = [], 0
 
 
-def _judged_rows(
-    job: ReadUnit, operators: Sequence[Operator]
-) -> Iterator[tuple[dict[str, Any], Mapping[str, float], str | None]]:
-    """Row, measures and, where it is kept, cleaned text of everything that the unit holds."""
-    source = job.unit.source
-    for part in job.unit.parts:
-        for found in read_part(source, part, job.cleaning.maximum_document_bytes):
-            if isinstance(found, Document):
-                yield _judge(found, operators)
+_Judged = tuple[dict[str, Any], Mapping[str, float], str | None]
+"""Row, measures and, where it is kept, cleaned text of something that a unit holds."""
+
+
+def _signable_rows(job: ReadUnit, operators: Sequence[Operator], watch: Watch) -> Iterator[_Judged]:
+    """What the unit holds; where the worker goes carefully, each document is noted before it is signed."""
+    for index, document, judged in _judged_rows(job, operators, watch):
+        row, measured, text = judged
+        if job.is_careful and document is not None and text is not None:
+            why = watch.at(Place(index, "signing", document.position), len(text))
+            if why is not None:
+                yield _poisoned_row(document, why), measured, None
                 continue
-            if job.stop_on_fault:
+        yield row, measured, text
+
+
+def _judged_rows(
+    job: ReadUnit, operators: Sequence[Operator], watch: Watch
+) -> Iterator[tuple[int, Document | None, _Judged]]:
+    """Part, document (None for a fault) and what became of it, of everything that the unit holds."""
+    source = job.unit.source
+    for index in range(len(job.unit.parts)):
+        for found in _found(job, index, watch):
+            if isinstance(found, Document):
+                yield index, found, _judged_apart(found, operators, index, watch)
+                continue
+            if job.stop_on_fault and found.reason != POISONED:
                 raise BadInput(_stopped(found))
-            yield _fault_row(found, source), {}, None
+            yield index, None, (_fault_row(found, source), {}, None)
 
 
-def _judge(
-    document: Document, operators: Sequence[Operator]
-) -> tuple[dict[str, Any], Mapping[str, float], str | None]:
+def _found(job: ReadUnit, index: int, watch: Watch) -> Iterator[Document | Fault]:
+    """What a part of the unit holds, up to where reading on ends the worker or fails."""
+    part, source = job.unit.parts[index], job.unit.source
+    limit = job.cleaning.maximum_document_bytes
+    reader = read_part(source, part, limit)
+    position = ""
+    while True:
+        why = watch.at(Place(index, "reading", position), limit)
+        if why is None:
+            try:
+                found = next(reader, None)
+            except (StokerError, MemoryError):
+                raise
+            except Exception as error:
+                why = _failure(error)
+            else:
+                if found is None:
+                    return
+                yield found
+                position = found.position
+                continue
+        begin = "file" if part.is_whole_file else f"from line {part.first_line}"
+        where = f"behind {position}" if position else begin
+        yield Fault(source.name, part.file.name, where, POISONED, f"cannot be read: {why}")
+        return
+
+
+def _judged_apart(document: Document, operators: Sequence[Operator], index: int, watch: Watch) -> _Judged:
+    """What the operators make of a document, which is set aside where workers died over it or an operator fails."""
+    why = watch.at(Place(index, "judging", document.position), len(document.text))
+    if why is None:
+        try:
+            return _judge(document, operators)
+        except (StokerError, MemoryError):
+            raise
+        except Exception as error:
+            why = _failure(error)
+    return _poisoned_row(document, why), {}, None
+
+
+def _failure(error: Exception) -> str:
+    """What failed, and in which function."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {frames[-1].name} ({Path(frames[-1].filename).name})" if frames else ""
+    return f"{type(error).__name__}{where}: {error}"[:_LONGEST_DETAIL]
+
+
+def _judge(document: Document, operators: Sequence[Operator]) -> _Judged:
     raw = document.text.encode()
     judged = judge(document, operators)
     reason, text = judged.reason, judged.document.text
@@ -201,10 +342,28 @@ def _fault_row(fault: Fault, source: Source) -> dict[str, Any]:
     }
 
 
+def _poisoned_row(document: Document, why: str) -> dict[str, Any]:
+    raw = document.text.encode()
+    return {
+        "file": document.file,
+        "position": document.position,
+        "identifier": document.identifier,
+        "sha256": hashlib.sha256(raw).digest(),
+        "characters": len(document.text),
+        "bytes": len(raw),
+        "kind": document.kind,
+        "language": document.language,
+        "verdict": "fault",
+        "stage": READING,
+        "reason": POISONED,
+        "detail": why,
+    }
+
+
 def _stopped(fault: Fault) -> str:
     return (
         f"data.sources[{fault.source}]: {fault.file}, {fault.position}: {fault.reason}: {fault.detail}. "
-        "Repair it, or let data.on_error be `skip` to count such places and go on"
+        "Repair it, or let data.on_error be `skip` to count such places and go on, up to data.error_budget"
     )
 
 

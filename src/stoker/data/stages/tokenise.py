@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stoker.counter_random import key_of, permutation
+from stoker.data.executors import Executor
 from stoker.data.shards import Shard, token_dtype, write_split
 from stoker.data.stages.candidates import Candidates, Integers
 from stoker.data.stages.select import HELD_OUT, TRAIN, Selection
 from stoker.data.tokenizer import TextEncoder, adopt_tokenizer, train_tokenizer
-from stoker.data.workers import run_in_order
 from stoker.durable_files import write_json
 from stoker.progress import Progress, Task
 from stoker.recipe import Tokenizer
@@ -57,12 +57,12 @@ def tokenise(
     corpus: Path,
     finished: Path,
     shard_tokens: int,
-    workers: int,
+    executor: Executor,
     progress: Progress,
 ) -> dict[str, dict[str, list[Shard]]]:
     """Write the shards of every source and split below `corpus`; returns them as the manifest names them.
 
-    Text is encoded by up to `workers` processes; the shards are the same whatever their number. `finished` is a
+    The shards are the same whatever `executor` encodes the text. `finished` is a
     folder in which each finished shard is noted, so that it is not made again.
     """
     splits = [
@@ -75,9 +75,9 @@ def tokenise(
     batches = [_batches(candidates, split.remaining) for split in splits]
     jobs = [EncodeTexts(tokenizer, settings, dtype, batch) for own in batches for batch in own]
     size = int(sum(candidates.bytes[split.remaining].sum() for split in splits))
-    encoded = run_in_order(encode_texts, jobs, min(workers, 1 + size // _WORTH_A_WORKER))
+    encoded = executor.in_order(encode_texts, jobs, most=1 + size // _WORTH_A_WORKER)
     written: dict[str, dict[str, list[Shard]]] = {}
-    with progress.task("tokenise", sum(split.size for split in splits), "B") as task:
+    with progress.task("tokenise", sum(split.size for split in splits), "bytes") as task:
         for split, own in zip(splits, batches, strict=True):
             task.advance(split.size - int(candidates.bytes[split.remaining].sum()))
             documents = _documents(islice(encoded, len(own)), task)

@@ -95,7 +95,7 @@ class DisturbedFeed(Feed):
 
     def _mixed(self, fault: Fault, step: int, count: int) -> Integers:
         """Samples by another mixture: those that would have come after the run's end, so that none comes twice."""
-        wrong, places, base = self._mixtures[fault]
+        wrong, base = self._mixtures[fault]
         training = self.recipe.training
         first = training.samples_before(step) - training.samples_before(fault.step)
         sources, numbers = wrong.locate(np.arange(first, first + count))
@@ -103,25 +103,22 @@ class DisturbedFeed(Feed):
         found = np.empty(count, np.int64)
         for source in np.unique(sources).tolist():
             rows = sources == source
-            rounds, rank = np.divmod(numbers[rows] + base[source], usual.counts[source])
-            found[rows] = rounds * usual.length + places[source][rank]
+            found[rows] = usual.samples_of(source, numbers[rows] + base[source])
         return found
 
     @cached_property
-    def _mixtures(self) -> dict[Fault, tuple[Mixture, list[Integers], Integers]]:
-        """Of each fault: the wrong mixture; where each source stands in the right one; how much of it is used."""
+    def _mixtures(self) -> dict[Fault, tuple[Mixture, Integers]]:
+        """Of each fault: the wrong mixture; how much of each source the right one uses."""
         usual = self._index.mixture
-        order = usual.locate(np.arange(usual.length))[0]
-        places = [np.flatnonzero(order == source) for source in range(len(usual.counts))]
         base = usual.count_before(self.recipe.training.samples_before(self.recipe.training.steps + 1))
         return {
-            fault: (Mixture(self._wrong_weights(fault)), places, base)
+            fault: (Mixture(self._wrong_weights(fault)), base)
             for fault in self.faults
             if fault.kind in ("oversample", "mixture_shift")
         }
 
     def _wrong_weights(self, fault: Fault) -> list[float]:
-        names, counts = self.corpus.source_names, np.array(self._index.mixture.counts, float)
+        names, counts = self.corpus.source_names, np.array(self._index.mixture.last.counts, float)
         present = np.flatnonzero(counts)
         other = np.zeros_like(counts)
         if fault.kind == "mixture_shift":

@@ -1,0 +1,45 @@
+"""Worker processes in which words of a text do what hardly any text does: end the process, or take all it may."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_SITE = """
+import ctypes
+import sys
+
+if "serve()" in str(sys.orig_argv):
+    from stoker.data.operators import cleaning
+    from stoker.data.stages import read_and_clean
+
+    clean, sign = cleaning.clean, read_and_clean.sign
+
+    def poisoned(text, kind):
+        if "segmentation" in text:
+            ctypes.string_at(0)
+        if "memory" in text:
+            bytearray(8 << 30)
+        if "endless" in text:
+            while True:
+                pass
+        if "exception" in text:
+            {}["no such key"]
+        return clean(text, kind)
+
+    def poisoned_signing(texts, settings):
+        if any("signature" in text for text in texts):
+            ctypes.string_at(0)
+        return sign(texts, settings)
+
+    cleaning.clean, read_and_clean.sign = poisoned, poisoned_signing
+"""
+WORDS = ("segmentation", "memory", "endless", "exception", "signature")
+
+
+def poisoned_workers(folder: Path) -> dict[str, str]:
+    """Environment for worker processes that certain words end; `folder` takes what makes them do so."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_SITE)
+    inherited = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), inherited]))}
