@@ -130,7 +130,9 @@ def _compared(folder: Path, case: Case) -> Recovery:
         decided = json.loads(run.interventions.read_text(encoding="utf-8"))["decided"]
     back = {(one["decided_at"], one["back_to"]) for one in decided if one["back_to"] is not None}
     skipped = [(one["first_step"], one["last_step"]) for one in decided if one["action"] == "skip"]
-    ours, theirs = _final_loss(run), _final_loss(clean)
+    # What nothing was learnt of says nothing: the loss on it goes anywhere.
+    sources = {one["name"] for one in case.recipe["data"]["sources"] if one["weight"]}
+    ours, theirs = _final_loss(run, sources), _final_loss(clean, sources)
     return Recovery(
         name=case.name,
         fault=case.faults[0],
@@ -141,9 +143,10 @@ def _compared(folder: Path, case: Case) -> Recovery:
     )
 
 
-def _final_loss(run: RunDirectory) -> float:
-    """On held-out text after the last step, over all of its tokens."""
+def _final_loss(run: RunDirectory, sources: set[str]) -> float:
+    """On held-out text of `sources` after the last step, over all of its tokens."""
     rows = Record(run.record).evaluations()
+    rows = rows.filter(rows["source"].is_in(sorted(sources))) if rows.height else rows
     if not rows.height:
         return float("nan")
     last = rows.filter(rows["step"] == rows["step"].max())
