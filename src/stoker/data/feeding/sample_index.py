@@ -283,22 +283,16 @@ class SourceText:
 
 def _chosen(store: TokenStore, name: str, limits: Limits, sequence_length: int) -> Integers:
     lengths = store.document_lengths
-    most = np.iinfo(np.int64).max if limits.maximum is None else limits.maximum
-    chosen = np.flatnonzero((lengths >= (limits.minimum or 0)) & (lengths <= most))
+    chosen = np.flatnonzero(limits.of(lengths))
     tokens = int(lengths[chosen].sum())
     if tokens < sequence_length:
         raise BadInput(
-            f"data.mixture: a stage takes documents of {_words(limits)} from source {name!r}, which has "
+            f"data.mixture: a stage takes documents of {limits} from source {name!r}, which has "
             f"{counted(len(chosen), 'such documents')} of {counted(tokens, 'tokens')} in all, fewer than one "
             f"sequence of {sequence_length}. Change the limits, or name the sources they hold for in "
             "documents.sources"
         )
     return chosen
-
-
-def _words(limits: Limits) -> str:
-    parts = [(limits.minimum, "at least"), (limits.maximum, "at most")]
-    return " and ".join(f"{word} {number:,} tokens" for number, word in parts if number is not None) or "any length"
 
 
 class SampleIndex:
