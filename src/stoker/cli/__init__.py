@@ -14,6 +14,7 @@ from stoker.cli.data import verbs as data_verbs
 from stoker.cli.data_mixture import mixture
 from stoker.cli.data_quality import train_classifier, train_perplexity
 from stoker.cli.data_synthesize import collapse, diversity, synthesize, vote
+from stoker.cli.data_synthesize import collapse, diversity, synthesize, vote
 from stoker.cli.data_tokens import compare_tokenizers, export_tokens, fertility, import_megatron
 from stoker.cli.diagnose import diagnose
 from stoker.cli.drill import drill
@@ -59,6 +60,10 @@ _DATA_VERBS: dict[str, Callable[..., None]] = {
     "export": export_tokens,
     "train-classifier": train_classifier,
     "train-perplexity": train_perplexity,
+    "synthesize": synthesize,
+    "vote": vote,
+    "diversity": diversity,
+    "collapse": collapse,
 }
 
 for name, verb in _DATA_VERBS.items():
