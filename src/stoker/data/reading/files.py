@@ -17,7 +17,7 @@ from stoker.errors import BadInput
 from stoker.recipe import Source
 from stoker.recipe.files import why_nothing
 
-Format = Literal["text", "jsonl", "parquet", "html", "code"]
+Format = Literal["text", "jsonl", "parquet", "html", "warc", "code"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,8 @@ def _format_of(source: Source, path: Path) -> Format:
         return "parquet"
     if name.endswith((".html", ".htm", ".xhtml")):
         return "html"
+    if name.endswith((".warc", ".wet")):
+        return "warc"
     return "code" if is_source_file(name) else "text"
 
 
