@@ -216,9 +216,15 @@ class SourceStream:
         if first > 0:  # the last sequence of the epoch before may run over into this one
             begin = np.append(begin, (first - 1) * self._sequence_length)
         begin -= self._start_of(last)
-        order = self.order(last)
-        taken[order.documents[order.touched(begin, begin + self._sequence_length)]] += 1
+        self._count_touched(taken, last, begin)
+        tokens = self._start_of(last + 1) - self._start_of(last)
+        if begin.max() + self._sequence_length > tokens:  # or one of this epoch into the next
+            self._count_touched(taken, last + 1, begin - tokens)
         return taken
+
+    def _count_touched(self, taken: Integers, epoch: int, begin: Integers) -> None:
+        order = self.order(epoch)
+        taken[order.documents[order.touched(begin, begin + self._sequence_length)]] += 1
 
 
 @dataclass(frozen=True)
@@ -238,16 +244,16 @@ class Pool:
         return int(self.taken[self.documents].max())
 
     def catching_up(self, store: TokenStore, sequence_length: int) -> list[tuple[int, Integers]]:
-        """The epochs in which only documents come that were taken less often than others: (times taken before,
-        documents) of each. One that is shorter than a sequence is left out."""
+        """The epochs in which only documents come that were taken less often than others: (times that any of them
+        was taken before, documents) of each.
+
+        One for each number of times but the largest, so that nothing is repeated many times in a row to catch up.
+        An epoch that is shorter than a sequence is left out.
+        """
         before = self.taken[self.documents]
-        found = []
-        for times in np.unique(before)[:-1].tolist():
-            upcoming = int(before[before > times].min())
-            documents = self.documents[before <= times]
-            if store.document_lengths[documents].sum() >= sequence_length:
-                found += [(number, documents) for number in range(times, upcoming)]
-        return found
+        epochs = [(times, self.documents[before <= times]) for times in np.unique(before)[:-1].tolist()]
+        lengths = store.document_lengths
+        return [(times, own) for times, own in epochs if lengths[own].sum() >= sequence_length]
 
 
 class SourceText:
