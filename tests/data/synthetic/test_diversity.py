@@ -61,6 +61,15 @@ def test_bodies_of_different_size_are_compared_at_the_same_length() -> None:
     assert large.compression == pytest.approx(small.compression, rel=0.1)
 
 
+def test_a_few_long_documents_are_compared_by_their_beginnings() -> None:
+    """Otherwise the words that a long document repeats would count against it."""
+    long = [f"{text} {text} {text} {text}" for text in english(1)]
+    repeated, short = diversity_of({"long": long, "short": english(2)})
+    assert repeated.tokens == short.tokens
+    assert repeated.distinct[1] == pytest.approx(short.distinct[1], abs=0.02)
+    assert repeated.compression == pytest.approx(short.compression, rel=0.05)
+
+
 def test_overlap_is_the_share_of_runs_that_stand_in_real_text() -> None:
     real = english(1)
     assert one(english(9), real=real).in_real == pytest.approx(0, abs=0.01)

@@ -137,6 +137,16 @@ def test_requests_are_begun_no_faster_than_told(server: FakeServer, tmp_path: Pa
     assert waits[-1] == pytest.approx(110, abs=5)
 
 
+def test_rows_of_other_settings_are_not_written_over(server: FakeServer, tmp_path: Path) -> None:
+    written(server, tmp_path / "out.jsonl")
+    before = (tmp_path / "out.jsonl").read_bytes()
+    generator = ServerGenerator(Server(server.url, "writer"), _SAMPLING)
+    with pytest.raises(BadInput, match="12 rows that these prompts and settings do not ask for"):
+        synthesize(_PROMPTS, _SAMPLING, Author("other", None), generator, tmp_path / "out.jsonl", Silent())
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+    assert len(server.asked) == 12
+
+
 def test_an_answer_of_another_kind_is_told(server: FakeServer, tmp_path: Path) -> None:
     server.reply = lambda number, body: (200, {"surprise": 1}, {})
     with pytest.raises(StokerError, match=r"something else than completions.*surprise"):

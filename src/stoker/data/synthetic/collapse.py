@@ -17,7 +17,15 @@ import numpy.typing as npt
 
 from stoker.data.minhash import Hashes
 from stoker.data.synthetic.diversity import compression_ratio
-from stoker.data.synthetic.runs import SampledText, cut_to, distinct_share, runs_of, sampled, tokens_in
+from stoker.data.synthetic.runs import (
+    SampledText,
+    cut_to,
+    distinct_share,
+    of_one_length,
+    runs_of,
+    sampled,
+    tokens_in,
+)
 from stoker.errors import BadInput
 
 Floats = npt.NDArray[np.float64]
@@ -73,7 +81,7 @@ def collapse_over(generations: Mapping[str, Iterable[str]], blocks: int = BLOCKS
     """
     if len(generations) < 2:
         raise BadInput("give at least two generations: a trend needs a beginning and an end")
-    samples = {name: sampled(texts) for name, texts in generations.items()}
+    samples = of_one_length({name: sampled(texts) for name, texts in generations.items()})
     cut = {name: _dealt(sample, blocks) for name, sample in samples.items()}
     length = min(tokens_in(block) for own in cut.values() for block in own)
     if length < _LEAST_TOKENS:

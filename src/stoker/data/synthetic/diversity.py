@@ -14,7 +14,15 @@ import numpy.typing as npt
 import zstandard
 
 from stoker.data.minhash import Hashes, Signatures, sign
-from stoker.data.synthetic.runs import SampledText, cut_to, distinct_share, runs_of, sampled, tokens_in
+from stoker.data.synthetic.runs import (
+    SampledText,
+    cut_to,
+    distinct_share,
+    of_one_length,
+    runs_of,
+    sampled,
+    tokens_in,
+)
 from stoker.errors import BadInput
 
 SIZES = (1, 2, 3, 4)
@@ -55,19 +63,25 @@ def diversity_of(
 ) -> list[Diversity]:
     """The figures of each body of text, all of the length of the shortest, `tokens` at most.
 
-    The real text that overlaps are counted against is read whole. Raises `BadInput` where a body of text has too
-    few tokens to say anything."""
+    Documents are cut to one length, too. The real text that overlaps are counted against is read whole. Raises
+    `BadInput` where a body of text has too few tokens to say anything.
+    """
     samples = {name: sampled(texts) for name, texts in bodies.items()}
-    length = min(tokens, *(tokens_in(sample) for sample in samples.values()))
     for name, sample in samples.items():
-        if tokens_in(sample) < _LEAST_TOKENS:
-            raise BadInput(
-                f"{name} has {tokens_in(sample)} words or characters in different documents; at least "
-                f"{_LEAST_TOKENS} are needed to say how diverse a text is"
-            )
+        _require_tokens(name, tokens_in(sample))
+    samples = of_one_length(samples)
+    length = min(tokens, *(tokens_in(sample) for sample in samples.values()))
     known = None if real is None else np.unique(runs_of((one.tokens for one in sampled(real)), _OVERLAP))
     size = min(_bytes_within(sample, length) for sample in samples.values())
     return [_diversity(name, sample, length, size, known) for name, sample in samples.items()]
+
+
+def _require_tokens(name: str, tokens: int) -> None:
+    if tokens < _LEAST_TOKENS:
+        raise BadInput(
+            f"{name} has {tokens} words or characters in different documents; at least {_LEAST_TOKENS} are needed "
+            "to say how diverse a text is"
+        )
 
 
 def _diversity(name: str, sample: Sequence[SampledText], length: int, size: int, known: Hashes | None) -> Diversity:

@@ -5,7 +5,7 @@ text.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,8 +32,24 @@ def sampled(texts: Iterable[str]) -> list[SampledText]:
     Equal texts come once: how many repetitions there are is what deduplication says.
     """
     distinct = {hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(): text for text in texts}
-    found = ((distinct[key], token_hashes(distinct[key])[:_PER_DOCUMENT]) for key in sorted(distinct))
-    return [SampledText(text, tokens) for text, tokens in found if len(tokens)]
+    found = (SampledText(distinct[key], token_hashes(distinct[key])) for key in sorted(distinct))
+    return [_shortened(one, _PER_DOCUMENT) for one in found if len(one.tokens)]
+
+
+def of_one_length(samples: Mapping[str, Sequence[SampledText]]) -> dict[str, list[SampledText]]:
+    """The documents of several bodies of text, the longer ones cut, so that a sample of each has about as many.
+
+    Long documents repeat their own words: a few of them are not to be compared with many short ones. The limit is
+    the mean length in the body whose documents are shortest.
+    """
+    limit = min((tokens_in(own) // len(own) for own in samples.values() if own), default=_PER_DOCUMENT)
+    return {name: [_shortened(one, max(limit, 1)) for one in own] for name, own in samples.items()}
+
+
+def _shortened(one: SampledText, tokens: int) -> SampledText:
+    if len(one.tokens) <= tokens:
+        return one
+    return SampledText(one.text[: len(one.text) * tokens // len(one.tokens)], one.tokens[:tokens])
 
 
 def tokens_in(documents: Iterable[SampledText]) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.data.synthetic.jobs import Author, Generator, Journal, Prompt, Sampling, jobs_of, row_of
+from stoker.errors import BadInput
+from stoker.plural import counted
 from stoker.progress import Progress
 
 
@@ -41,9 +43,14 @@ def synthesize(
     """Write a row for each prompt, temperature and sample to `output` (JSON lines, in that order).
 
     Killed and run again it asks for what is missing; so it does where the output is there with fewer rows. Raises
-    what the generator raises, with all rows so far kept.
+    `BadInput` where the output has rows of other jobs, and what the generator raises, with all rows so far kept.
     """
     jobs, journal = jobs_of(prompts, sampling, author), Journal(output)
+    if others := len(journal.rows.keys() - {job.identifier for job in jobs}):
+        raise BadInput(
+            f"{output} has {counted(others, 'rows')} that these prompts and settings do not ask for; name another "
+            "--output, or move it away"
+        )
     missing = journal.missing(jobs)
     new, tokens, stopped = 0, 0, None
     with progress.task("write text", len(missing), "rows") as task:
