@@ -34,6 +34,8 @@ _NARROWER = 0.85
 """Share of the text that one element must have to be the narrower choice."""
 _NARROWER_IN_CONTENT = 0.95
 """The same inside of what is called the content."""
+_UNDER_TITLE = 0.4
+"""Least share of the text that the element with the page's title has, where it is all of the main text."""
 _MOST_STEPS = 50
 _LARGER = 0.75
 """The same where what is beside it is rich in links."""
@@ -67,8 +69,11 @@ def find_main(page: Page, measures: Measures) -> MainText:
     parts = _parts(page)
     dropped = _furniture(page, measures, parts)
     start = _narrowed(page, parts, measures, dropped)
+    title = _title(page, start)
+    if title is not None and title > start:
+        start = _around_title(page, _without(measures.running, page, dropped), start, title)
     _drop_labels(page, start, dropped)
-    return MainText(start, _title(page, start), dropped)
+    return MainText(start, title if title is not None and title < start else None, dropped)
 
 
 def _parts(page: Page) -> list[Part]:
@@ -224,7 +229,7 @@ def _drop_labels(page: Page, start: int, dropped: bytearray) -> None:
 
 
 def _title(page: Page, start: int) -> int | None:
-    """The heading before `start` that the window's title repeats, unless there is such a one inside."""
+    """The heading that the window's title repeats: the first inside of the subtree at `start`, or else before it."""
     wanted = _letters(page.title)
     before: int | None = None
     for i in range(page.ends[start]):
@@ -232,9 +237,17 @@ def _title(page: Page, start: int) -> int | None:
             own = _letters("".join(page.texts[i : min(page.ends[i], i + 100)]))
             if own and own in wanted:
                 if i > start:
-                    return None
+                    return i
                 before = i
     return before
+
+
+def _around_title(page: Page, left: list[int], start: int, title: int) -> int:
+    """The narrowest entry around the title that holds a good part of the text: what it is the title of."""
+    at = page.parents[title]
+    while at > start and (left[at] < max(_ENOUGH, _UNDER_TITLE * left[start]) or page.tags[at] not in _GOES_INTO):
+        at = page.parents[at]
+    return max(at, start)
 
 
 def _letters(text: str) -> str:
