@@ -4,10 +4,10 @@
 
 FOLDER holds `*.jsonl.gz` with fields `kind`, `language` and `text`; English prose is taken from all files, and one
 document in fifty once more. PYTHON is an interpreter in which datatrove is installed. Both repair and normalise the
-text, ask the rules of Gopher (repetition and quality) and FineWeb, remove near-duplicates by MinHash, and encode with
-the same tokenizer, each in one process. Ours removes exact duplicates as well, measures languages, and writes the
-ledger; `all` is ours with everything that it does by default. Times are of whole processes, starting up included; what
-starting costs is told by a run over the first hundredth of the text.
+text, ask the rules of Gopher (repetition and quality) and FineWeb, remove near-duplicates by MinHash, and encode
+with the same tokenizer, each in one process. Ours removes exact duplicates as well, measures languages, and writes
+the ledger; `all` is ours with everything that it does by default. Times are of whole processes, starting up
+included; what starting costs is told by a run over the first hundredth of the text.
 """
 
 from __future__ import annotations
