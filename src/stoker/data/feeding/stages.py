@@ -60,12 +60,8 @@ class Segment:
     """Samples of each source in one pattern."""
     limits: tuple[Limits, ...]
     """Of each source."""
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Share of each source in the samples."""
-        total = sum(self.counts)
-        return tuple(count / total for count in self.counts)
+    shares: tuple[float, ...]
+    """Share of each source that is meant: a pattern of few samples has it only together with its neighbours'."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +100,12 @@ def segments_of(recipe: Recipe, tokens: Mapping[str, int]) -> tuple[Segment, ...
         filled = _filled(recipe, tokens, weights, used, in_run, piece)
         counts = _counts(piece, weights, samples) if filled is None else apportioned(filled, LONGEST_PATTERN)
         first_sample = recipe.training.samples_before(piece.first_step)
-        found.append(Segment(piece.stage, piece.first_step, first_sample, counts, piece.limits))
         shares = np.array(counts) / sum(counts)
         drawn, used = drawn + samples * shares, used + in_run * shares
+        meant = _as_shares(piece.weights) if piece.of_ramp and filled is None else shares
+        found.append(
+            Segment(piece.stage, piece.first_step, first_sample, counts, piece.limits, tuple(meant.tolist()))
+        )
         if filled is not None:
             target = drawn  # nor is it made up for what others were given instead
     _require_allowed(recipe, tokens, used)
@@ -268,7 +267,11 @@ def _merged(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     for segment in segments:
         if found and found[-1].first_sample == segment.first_sample:
             found.pop()
-        if found and (found[-1].counts, found[-1].limits) == (segment.counts, segment.limits):
+        if found and _what(found[-1]) == _what(segment):
             continue
         found.append(segment)
     return tuple(found)
+
+
+def _what(segment: Segment) -> tuple[object, ...]:
+    return segment.counts, segment.limits, segment.shares
