@@ -58,12 +58,30 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.Mon
             task.describe(f"loss {step}")
             task.advance()
     lines = stream.getvalue().splitlines()
-    found = re.fullmatch(r"train: (\d+)/400 steps  (\d+) s left  loss \d+", lines[0])
+    found = re.fullmatch(r"train: (\d+)/400 steps  10 steps/s  (\d+) s left  loss \d+", lines[0])
     assert found is not None
     assert int(found[1]) == pytest.approx(200, abs=2)
     assert int(found[2]) == pytest.approx(20, abs=1)
     assert len(lines) in (3, 4)
     assert lines[-1] == "train: 400 steps in 30 s"
+
+
+@pytest.mark.parametrize(
+    ("unit", "each_second", "told"),
+    [("bytes", 3_450_000, "3.5 MB/s"), ("documents", 1234, "1,234 documents/s"), ("steps", 0.25, "0.25 steps/s")],
+)
+def test_a_rate_is_told_in_the_unit_of_the_work(
+    monkeypatch: pytest.MonkeyPatch, unit: str, each_second: float, told: str
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    for terminal in (False, True):
+        shown, stream = watched(terminal=terminal)
+        with shown.task("work", 100 * each_second, unit) as task:
+            for _ in range(30):
+                now[0] += 1
+                task.advance(each_second)
+        assert told in stream.getvalue()
 
 
 def test_work_done_within_a_second_leaves_no_line() -> None:

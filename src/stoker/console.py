@@ -84,6 +84,30 @@ class Watched:
         return _Bar(self._bars, name, total, unit)
 
 
+class _Pace:
+    """How fast work goes: from when it got under way, which is not when it began."""
+
+    def __init__(self, total: float | None, unit: str) -> None:
+        self._total, self._unit = total, unit
+        self._advances = 0
+        self._start: tuple[float, float] = (0, 0)
+        """When it got under way, and what was done by then."""
+
+    def advance(self, now: float, done: float) -> None:
+        self._advances += 1
+        if self._advances <= 2:  # what a resumed run had done before, and starting up, say nothing about its speed
+            self._start = (now, done)
+
+    def told(self, now: float, done: float) -> tuple[str, str]:
+        """`3.4 MB/s` and `0:12 left`, both empty where nobody can say."""
+        begun, before = self._start
+        gained, seconds = done - before, now - begun
+        if gained <= 0 or seconds <= 0:
+            return "", ""
+        rate = _rate(gained / seconds, self._unit)
+        return rate, "" if self._total is None else f"{duration((self._total - done) * seconds / gained)} left"
+
+
 class _Bar:
     """One task as a bar on a terminal."""
 
@@ -92,6 +116,7 @@ class _Bar:
         self._total = total
         self._unit = unit
         self._drawn = 0.0
+        self._pace = _Pace(total, unit)
         self.done: float = 0
         self._detail = ""
         self._id: TaskID = bars.add_task(name, total=total, count=self._count(), detail="")
@@ -100,6 +125,7 @@ class _Bar:
     def advance(self, amount: float = 1) -> None:
         self.done += amount
         self._bars.advance(self._id, amount)
+        self._pace.advance(time.monotonic(), self.done)
         if time.monotonic() - self._drawn >= _REDRAW_SECONDS:
             self._redraw()
 
@@ -112,7 +138,8 @@ class _Bar:
         self._bars.remove_task(self._id)
 
     def _count(self) -> str:
-        return _of_total(self.done, self._total, self._unit)
+        rate, _ = self._pace.told(time.monotonic(), self.done)
+        return "  ".join(filter(None, [_of_total(self.done, self._total, self._unit), rate]))
 
     def _redraw(self) -> None:
         self._bars.update(self._id, count=self._count(), detail=self._detail)
@@ -129,22 +156,18 @@ class _Lines:
         self._total = total
         self._unit = unit
         self._said = time.monotonic()
-        self._advances = 0
-        self._start: tuple[float, float] = (0, 0)
-        """When it got under way, and what was done by then."""
+        self._pace = _Pace(total, unit)
         self.done: float = 0
         self._detail = ""
 
     def advance(self, amount: float = 1) -> None:
         self.done += amount
         now = time.monotonic()
-        self._advances += 1
-        if self._advances <= 2:  # what a resumed run had done before, and starting up, say nothing about its speed
-            self._start = (now, self.done)
+        self._pace.advance(now, self.done)
         if now - self._said >= _LINE_SECONDS:
             self._said = now
-            left = self._left(now)
-            parts = [f"{self._name}: {_of_total(self.done, self._total, self._unit)}", left, self._detail]
+            told = self._pace.told(now, self.done)
+            parts = [f"{self._name}: {_of_total(self.done, self._total, self._unit)}", *told, self._detail]
             self._watched.say("  ".join(part for part in parts if part))
 
     def describe(self, text: str) -> None:
@@ -152,13 +175,6 @@ class _Lines:
 
     def close(self) -> None:
         pass
-
-    def _left(self, now: float) -> str:
-        begun, before = self._start
-        gained = self.done - before
-        if self._total is None or gained <= 0:
-            return ""
-        return f"{duration((self._total - self.done) * (now - begun) / gained)} left"
 
 
 def _of_total(done: float, total: float | None, unit: str) -> str:
@@ -172,6 +188,12 @@ def _of_total(done: float, total: float | None, unit: str) -> str:
 def amount(done: float, unit: str) -> str:
     """`1,200 documents`, `3.4 MB`."""
     return f"{done / 1e6:,.1f} MB" if unit == "bytes" else counted(done, unit)
+
+
+def _rate(each_second: float, unit: str) -> str:
+    if unit == "bytes":
+        return f"{each_second / 1e6:,.1f} MB/s"
+    return f"{each_second:,.0f} {unit}/s" if each_second >= 10 else f"{each_second:.2g} {unit}/s"
 
 
 def duration(seconds: float) -> str:

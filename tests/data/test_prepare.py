@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from stoker.data.corpus import Corpus
 from stoker.data.executors import processor_count
 from stoker.data.executors.worker import Worker
+from stoker.data.fingerprint import take_inputs
 from stoker.data.ledger import Ledger
 from stoker.data.prepare import prepare
 from stoker.data.prepared import find_prepared
@@ -163,6 +164,23 @@ def test_workers_weights_and_folders_are_not_in_the_fingerprint_but_settings_are
     assert names[0] == names[1]
     assert names[4] == names[0]
     assert len(set(names)) == 3
+
+
+def test_another_version_of_a_library_that_decides_bytes_is_another_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(tmp_path / "a.jsonl", words(10))
+    asked: list[str] = []
+    names = set()
+    for script in ("keep", "simplified"):
+        for release in ("1", "2"):
+            monkeypatch.setattr(
+                "stoker.data.fingerprint.version", lambda name, release=release: asked.append(name) or release
+            )
+            loaded = small_recipe(tmp_path, f"data.cleaning.script={script}", sources=one_source())
+            names.add(take_inputs(loaded, 1, Silent()).fingerprint)
+    assert len(names) == 4
+    assert asked.count("opencc") == 2
 
 
 def test_one_text_is_on_one_side_only_and_an_earlier_source_keeps_it(tmp_path: Path) -> None:

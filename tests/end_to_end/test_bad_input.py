@@ -80,6 +80,7 @@ def job(tmp_path: Path) -> Path:
 def _with_source(job: Path, folder: str) -> None:
     content = recipe()
     content["data"]["sources"].append({"name": "odd", "paths": [folder], "weight": 0})
+    content["data"] |= {"on_error": "skip", "error_budget": 1.0}
     job.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
 
 

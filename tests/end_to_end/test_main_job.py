@@ -159,3 +159,22 @@ def test_sources_with_nothing_held_out_are_named(tmp_path: Path) -> None:
     assert "steps done" not in result.stderr
     page = (tmp_path / "runs" / "small" / "report.html").read_text()
     assert "Nothing was held out of english, chinese, code, mathematics" in page
+
+
+def test_a_run_writes_text_that_says_where_it_is_from(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("The river\n山水\n", encoding="utf-8")
+    output = tmp_path / "written.jsonl"
+    asked = (finished / "runs" / "small", "--prompts", tmp_path / "prompts.txt", "--tokens", 6, "--json")
+    asked = ("data", "synthesize", *asked, "--temperatures", "0,1", "--output")
+    result = stoker(*asked, output)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert json.loads(result.stdout)["rows"] == 4
+    rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [row["prompt"] for row in rows] == ["The river", "The river", "山水", "山水"]
+    assert {row["model"] for row in rows} == {"small step 12"}
+    assert len({row["model_digest"] for row in rows}) == 1
+    assert all(0 < row["tokens"] <= 6 or row["finish"] == "stop" for row in rows)
+    assert stoker(*asked, tmp_path / "again.jsonl").returncode == 0
+    assert (tmp_path / "again.jsonl").read_bytes() == output.read_bytes()
+    result = stoker(*asked, output, "--step", 8)
+    assert result.returncode == 2, "rows of another state of the weights are other rows"

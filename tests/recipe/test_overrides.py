@@ -31,6 +31,7 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "data.sources.0.packages": ([{"package": "stdlib", "files": ["*.py"]}], ["data.sources.0.paths=[]"]),
     "data.sources.1.packages": ([{"package": "stdlib", "files": ["*.py"]}], ["data.sources.1.paths=[]"]),
     "data.sources.0.weight": (3.5, []),
+    "data.synthetic_share_at_most": (0.9, ["data.sources.0.synthetic=true"]),
     "data.worker_memory_gb": (3, []),
     "data.cleaning.rules": (["gopher", "c4"], []),
     "data.cleaning.personal_data.mask": (["email"], []),

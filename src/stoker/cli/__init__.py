@@ -11,7 +11,10 @@ from collections.abc import Callable
 from stoker.cli.application import application, main
 from stoker.cli.bench import verbs as bench_verbs
 from stoker.cli.data import verbs as data_verbs
+from stoker.cli.data_mixture import mixture
 from stoker.cli.data_quality import train_classifier, train_perplexity
+from stoker.cli.data_synthesize import collapse, diversity, synthesize, vote
+from stoker.cli.data_synthesize import collapse, diversity, synthesize, vote
 from stoker.cli.data_tokens import compare_tokenizers, export_tokens, fertility, import_megatron
 from stoker.cli.diagnose import diagnose
 from stoker.cli.drill import drill
@@ -50,12 +53,17 @@ _VERBS: dict[str, Callable[..., None]] = {
 for name, verb in _VERBS.items():
     application.command(name)(verb)
 _DATA_VERBS: dict[str, Callable[..., None]] = {
+    "mixture": mixture,
     "fertility": fertility,
     "compare-tokenizers": compare_tokenizers,
     "import-megatron": import_megatron,
     "export": export_tokens,
     "train-classifier": train_classifier,
     "train-perplexity": train_perplexity,
+    "synthesize": synthesize,
+    "vote": vote,
+    "diversity": diversity,
+    "collapse": collapse,
 }
 
 for name, verb in _DATA_VERBS.items():

@@ -70,7 +70,7 @@ def show(
                 for span in sample.spans
             ]
             step_facts = {"step": one.step, "digest": one.digest, "tokens": one.tokens, "sequences": one.sequences}
-            shown.append(step_facts | {"documents": documents})
+            shown.append(step_facts | {"shares": one.shares, "documents": documents})
         elif one.samples or len(wanted) == 1:
             print_result(step_text(one, mentions))
     if json:

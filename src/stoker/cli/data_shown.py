@@ -51,6 +51,8 @@ def step_text(step: ShownStep, mentions: str | None) -> str:
     if mentions is not None:
         found = sum(len(sample.spans) for sample in step.samples)
         lines[0] += f", {counted(found, 'stretches')} with {printable(mentions)}"
+    force = ", ".join(f"{printable(name)} {percent(share)}" for name, share in step.shares.items() if share)
+    lines.append(f"mixture in force: {force}")
     for sample in step.samples:
         for span in sample.spans:
             where = f"{span.file}, {span.position}" if span.file else f"document {span.document}"

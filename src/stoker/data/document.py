@@ -20,8 +20,13 @@ class Document:
     file: str
     """The file as it is shown to the user: relative to the recipe, or `package:path` inside a package."""
     position: str
-    """Where in the file: `file` (all of it), `line 12`, `row 12`, `paragraph 12`, `string at line 12`."""
+    """Where in the file: `file` (all of it), `line 12`, `row 12`, `paragraph 12`, `string at line 12`,
+    `record 12, byte 3456, https://…`."""
     text: str
+    passed_over: str | None = None
+    """Why the reader took no text from it though nothing is wrong with it: `not_html`, `http_status`, `revisit`."""
+    detail: str | None = None
+    """The same for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,6 @@ class Fault:
     """As in `Document`, with the byte where that helps: `line 12, byte 3456`."""
     reason: str
     """One word for counting: `undecodable`, `binary`, `truncated`, `damaged`, `too_large`, `not_json`,
-    `no_text_field`, `wrong_type`, `unreadable`, `not_python`."""
+    `no_text_field`, `wrong_type`, `unreadable`, `not_python`, `not_warc`, `unknown_encoding`."""
     detail: str
     """The same for people: what was expected and what came."""

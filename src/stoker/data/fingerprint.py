@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT
 from stoker.data.decontamination import evaluation_files
 from stoker.data.reading.files import InputFile, list_files
+from stoker.data.reading.open import Location
+from stoker.data.reading.remote import RemoteFile
 from stoker.durable_files import remove_partials, sha256_of_file, write_text
 from stoker.errors import BadInput
 from stoker.progress import Progress
@@ -22,7 +25,7 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 2
+RULES = 3
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
 HASHES_FILE = ".hashes.json"
 _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_tokens", "tokenizer"))
@@ -38,6 +41,9 @@ _DECIDES_NO_BYTE = {
     "on_error",  # whether there is a corpus at all: looked at whenever one is opened
     "error_budget",
 }
+_CHUNK = 1 << 20
+_REQUESTS = 16
+"""At a time, to ask after remote files."""
 _SETTLED_SECONDS = 2.0
 """A file changed this recently may change again within the clock's tick: its hash is not remembered."""
 
@@ -48,6 +54,8 @@ class Inputs:
 
     files: list[tuple[Source, list[tuple[InputFile, int]]]]
     """For each source: its files with their size in bytes."""
+    paths: list[Location]
+    """Each file once."""
     stamps: dict[str, tuple[int, int]]
     """Path to (size, modification time in ns), to notice a file that changes while it is read."""
     fingerprint: str
@@ -72,12 +80,17 @@ def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Input
     settings = _settings(data, loaded.recipe.tokenizer, loaded)
     content = json.dumps([FORMAT, RULES, settings, identity], ensure_ascii=False, sort_keys=True)
     fingerprint = hashlib.sha256(content.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
-    return Inputs(sized, hashes.stamps, fingerprint, digests, _reading(settings))
+    return Inputs(sized, paths, hashes.stamps, fingerprint, digests, _reading(settings))
 
 
 def changed_files(inputs: Inputs) -> list[str]:
     """Files that are not any more what they were when they were hashed."""
-    return [path for path, stamp in inputs.stamps.items() if _stamp(Path(path)) != stamp]
+    here = [path for path in inputs.paths if isinstance(path, Path)]
+    remote = [path for path in inputs.paths if isinstance(path, RemoteFile)]
+    with ThreadPoolExecutor(_REQUESTS) as threads:
+        now = dict(zip(map(str, remote), threads.map(_stamp_now, remote), strict=True))
+    now |= {str(path): _stamp(path) for path in here}
+    return [str(path) for path in inputs.paths if now[str(path)] != inputs.stamps[str(path)]]
 
 
 def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[str, Any]:
@@ -86,10 +99,11 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
     settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
     evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)
-    settings["evaluation"] = [sha256_of_file(file.path) for file in evaluation]
+    settings["evaluation"] = [_digest(file.path) for file in evaluation]
     for judge, section in (("quality", data.cleaning.quality), ("perplexity", data.cleaning.perplexity)):
         if section.model is not None:
             settings["cleaning"][judge]["model"] = _model_digest(loaded.resolve(section.model), judge)
+    settings["libraries"] = _libraries(data)
     settings["tokenizer"] = tokenizer.model_dump(mode="json")
     if tokenizer.path is not None:
         path = loaded.resolve(tokenizer.path)
@@ -100,6 +114,18 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
             **tokenizer.model_dump(mode="json", include={"add_bos", "add_eos", "bos_token", "eos_token"}),
         }
     return settings
+
+
+def _libraries(data: Data) -> dict[str, str]:
+    """Versions of the libraries whose tables decide what text comes out."""
+    names = {"charset-normalizer"} | {source.extraction for source in data.sources} - {"stoker"}
+    if data.cleaning.script != "keep":
+        names.add("opencc")
+    versions = {}
+    for name in sorted(names):
+        with suppress(PackageNotFoundError):  # what needs it says so
+            versions[name] = version(name)
+    return versions
 
 
 def _reading(settings: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +149,14 @@ def _model_digest(path: Path, judge: str) -> str:
     return sha256_of_file(path)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stamp_now(file: RemoteFile) -> tuple[int, int]:
+    try:
+        return _stamp(file.as_it_is_now())
+    except OSError:
+        return (0, 0)
+
+
+def _stamp(path: Location) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError:
@@ -136,11 +169,11 @@ class _Hashes:
         self._file = remembered
         self.stamps: dict[str, tuple[int, int]] = {}
 
-    def of(self, paths: list[Path], workers: int, progress: Progress) -> dict[str, str]:
+    def of(self, paths: list[Location], workers: int, progress: Progress) -> dict[str, str]:
         """SHA-256 of each file; a file that cannot be read gets a word instead."""
         known = self._read()
         fresh: dict[str, str] = {}
-        missing: list[Path] = []
+        missing: list[Location] = []
         self.stamps = {str(path): _stamp(path) for path in paths}
         for path in paths:
             size, modified = self.stamps[str(path)]
@@ -151,7 +184,7 @@ class _Hashes:
                 missing.append(path)
         if missing:
             total = sum(self.stamps[str(path)][0] for path in missing)
-            with progress.task("check the input", total, "B") as task, ThreadPoolExecutor(workers) as threads:
+            with progress.task("check the input", total, "bytes") as task, ThreadPoolExecutor(workers) as threads:
                 for path, digest in zip(missing, threads.map(_digest, missing), strict=True):
                     fresh[str(path)] = digest
                     task.advance(self.stamps[str(path)][0])
@@ -178,8 +211,14 @@ class _Hashes:
             write_text(self._file, json.dumps(known))
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Location) -> str:
+    if isinstance(path, RemoteFile) and path.content_mark is not None:
+        return f"{path.size} bytes marked {path.content_mark}"
+    digest = hashlib.sha256()
     try:
-        return sha256_of_file(path)
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+        return digest.hexdigest()
     except OSError:
         return "unreadable"

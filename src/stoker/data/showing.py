@@ -70,6 +70,8 @@ class ShownStep:
     """Targets that counted."""
     sequences: dict[str, int]
     """Sequences of each source in the whole step: what the mixture in force came to."""
+    shares: dict[str, float]
+    """Share of each source in the mixture in force."""
     samples: tuple[ShownSample, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -116,7 +118,8 @@ def show_steps(
             samples.append(ShownSample(sample, (sample - first) // per_rank, own[0].source, own))
         sequences = Counter({span.sample: span.source for span in spans}.values())
         sources = {name: sequences[name] for name in corpus.source_names if sequences[name]}
-        yield ShownStep(step, feed.digest(step), feed.valid_tokens(step), sources, tuple(samples))
+        shares = feed.shares(step)
+        yield ShownStep(step, feed.digest(step), feed.valid_tokens(step), sources, shares, tuple(samples))
 
 
 @dataclass(frozen=True)

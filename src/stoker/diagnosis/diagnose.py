@@ -30,6 +30,7 @@ from stoker.diagnosis.mixture_change import find_mixture_changes
 from stoker.diagnosis.naming import NAMED, named
 from stoker.diagnosis.non_finite import find_non_finite
 from stoker.diagnosis.overfitting import find_overfitting
+from stoker.diagnosis.planned_mixture import PlannedMixture, without_planned
 from stoker.diagnosis.plateau import find_plateau
 from stoker.diagnosis.recent_past import Curve, as_numbers, as_steps, window_of
 from stoker.diagnosis.repeated_data import find_other_order, find_repeated_data, judged, overlap
@@ -104,7 +105,7 @@ def diagnose(run: RunDirectory, since: int | None = None, replays: Mapping[int, 
     under_way = run.is_held
     recipe = _recipe(run)
     rows = RunRows.load(record, time.time() if under_way else None, recipe, Text.of(run, recipe))
-    rows = replace(rows, replays=replays or {})
+    rows = replace(rows, replays=replays or {}, planned=PlannedMixture.of(run, recipe))
     findings = [one for one in find_all(rows) if since is None or one.last_step is None or one.last_step >= since]
     steps = rows.steps
     return Diagnosis(
@@ -138,6 +139,7 @@ def find_all(rows: RunRows) -> list[Finding]:
     found += find_document_spikes(rows.documents)
     if rows.text is not None:
         found += find_faint_spikes(rows.curve("loss"))
+    found = without_planned(found, rows.planned, rows.spacing)
     found += _of_batches(rows, found)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
     incidents = together(found, near)
@@ -200,7 +202,8 @@ def _of_batches(rows: RunRows, found: list[Finding]) -> list[Finding]:
     changed = find_sequence_length_changes(rows.steps, rows.numbers("tokens"), samples)
     names = names_of(rows.table, "tokens_by_source")
     tokens = {name: rows.numbers(f"tokens_by_source.{name}") for name in names}
-    changed += find_mixture_changes(rows.steps, tokens)
+    planned = None if rows.planned is None else rows.planned.shares(rows.steps)
+    changed += find_mixture_changes(rows.steps, tokens, planned)
     changed += find_repeated_data(rows.table)
     if rows.text is None:
         return changed

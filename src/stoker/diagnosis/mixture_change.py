@@ -21,18 +21,26 @@ _TOGETHER = 4
 _RECORDED = 0.98
 
 
-def find_mixture_changes(steps: Steps, tokens: Mapping[str, Numbers]) -> list[Finding]:
+def find_mixture_changes(
+    steps: Steps, tokens: Mapping[str, Numbers], planned: Mapping[str, Numbers] | None = None
+) -> list[Finding]:
     """Stretches of rows whose shares of sources, over four rows, differ from those of the window before (32 rows).
 
     `tokens` [rows] of each source are NaN where a row has none of it. By more than 8% of the tokens, and twice the
     most that four rows differed by before. What is usual is held while a stretch lasts. Where the shares come back
     it is a source that was taken more often for a time; where they do not, another mixture.
+
+    `planned` [rows] are the shares that the recipe gives each source at each row. Where they change, what counts is
+    how far the tokens are from them.
     """
     if len(tokens) < 2 or steps.size < 3 * _TOGETHER:
         return []
     counts = np.nan_to_num(np.stack(list(tokens.values())))
-    kept = counts.sum(axis=0) > 0
-    steps, counts = steps[kept], counts[:, kept]
+    plan = np.stack([(planned or {}).get(name, np.zeros(steps.size)) for name in tokens])
+    moved = plan - plan[:, :1]
+    counts -= counts.sum(axis=0) * moved  # as if the plan of the first row held for all
+    kept = np.nansum(np.stack(list(tokens.values())), axis=0) > 0
+    steps, counts, moved = steps[kept], counts[:, kept], moved[:, kept]
     if steps.size < 3 * _TOGETHER:
         return []
     window = window_of(steps.size)
@@ -49,7 +57,8 @@ def find_mixture_changes(steps: Steps, tokens: Mapping[str, Numbers]) -> list[Fi
         usual = _share(sums, max(0, noticed - window - _TOGETHER), noticed - _TOGETHER)
         first = _first(counts[:, rows], usual, noticed)
         last = _last(sums, usual, first)
-        found.append(_finding(list(tokens), steps[rows], sums, usual, first, last))
+        meant = moved[:, rows[first : last + 1]].mean(axis=1)
+        found.append(_finding(list(tokens), steps[rows], sums, usual, meant, first, last))
         rows = np.delete(rows, slice(first, last + 1))
         at = max(at, first)
 
@@ -108,8 +117,15 @@ def _last(sums: npt.NDArray[np.float64], usual: Numbers, first: int) -> int:
 
 
 def _finding(
-    names: list[str], steps: Steps, sums: npt.NDArray[np.float64], usual: Numbers, first: int, last: int
+    names: list[str],
+    steps: Steps,
+    sums: npt.NDArray[np.float64],
+    usual: Numbers,
+    meant: Numbers,
+    first: int,
+    last: int,
 ) -> Finding:
+    """`meant`: by how much the plan's shares had moved by then, which `sums` and `usual` have not."""
     share = _share(sums, first, last + 1)
     change = share - usual
     grown = [names[i] for i in np.argsort(-change) if change[i] > max(_LEAST / 2, change.max() / 2)]
@@ -125,8 +141,8 @@ def _finding(
         sources=tuple(grown),
         confidence=max(_RECORDED, confidence_of(float(change.max()), _LEAST)),
         evidence=tuple(
-            Evidence(measure=f"share of {names[i]} in the tokens", expected=float(usual[i]),
-                     observed=float(share[i]), step=step)
+            Evidence(measure=f"share of {names[i]} in the tokens", expected=float(usual[i] + meant[i]),
+                     observed=float(share[i] + meant[i]), step=step)
             for i in order
         ),
         remedy=remedy("check_mixture", step=step),

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from stoker.diagnosis.course import RANKS_CHANGED, course_of
+from stoker.diagnosis.planned_mixture import PlannedMixture
 from stoker.diagnosis.recent_past import Curve, Numbers, as_numbers, as_steps
 from stoker.diagnosis.replayed import Replay
 from stoker.diagnosis.step_parts import ASIDE, Parts, parts_of
@@ -61,6 +62,8 @@ class RunRows:
     events: Sequence[dict[str, Any]] = ()
     recipe: Recipe | None = None
     """As it was trained; None where it cannot be read."""
+    planned: PlannedMixture | None = None
+    """What the recipe plans of the mixture, where it changes over the run."""
     text: Text | None = None
     """Reads what steps were trained on; None where the corpus is not at hand."""
     replays: Mapping[int, Replay] = field(default_factory=dict)

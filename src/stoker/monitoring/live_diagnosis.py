@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from stoker.diagnosis import Finding, RunRows, find_all
+from stoker.diagnosis.planned_mixture import PlannedMixture
 from stoker.durable_files import write_json
 from stoker.monitoring.recent import FollowedRecord
 from stoker.monitoring.rules import in_brief
@@ -22,9 +23,9 @@ _GOING_BACK_HELPS = ("roll_back", "leave_out_documents")
 _RANKED = {"note": 0, "warning": 1, "alarm": 2}
 
 
-def findings_now(record: FollowedRecord, now: float | None) -> list[Finding]:
-    """What stands out in the newest rows of a run; `now` is None for one that is over."""
-    found = find_all(RunRows.load(record, now=now))
+def findings_now(record: FollowedRecord, now: float | None, planned: PlannedMixture | None = None) -> list[Finding]:
+    """What stands out in the newest rows of a run and is not `planned`; `now` is None for one that is over."""
+    found = find_all(replace(RunRows.load(record, now=now), planned=planned))
     record.settle()
     return found
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.diagnosis import Finding
+from stoker.diagnosis.planned_mixture import PlannedMixture
 from stoker.durable_files import write_json
 from stoker.errors import StokerError
 from stoker.monitoring.alerts import Alerting, Notice
@@ -199,7 +200,8 @@ class Monitor:
         """Returns the processor time it took."""
         began = time.process_time()
         try:
-            found = findings_now(self._recent, now if self._live else None)
+            planned = PlannedMixture.of(self._run, self._recipe)
+            found = findings_now(self._recent, now if self._live else None, planned)
         except (StokerError, OSError) as error:
             self._say(f"the run could not be diagnosed this time: {error}")
             found = self._findings

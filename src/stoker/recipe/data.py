@@ -12,6 +12,7 @@ from stoker.recipe.deduplication import Deduplication
 from stoker.recipe.mixing import Mixing
 from stoker.recipe.section import Section
 from stoker.recipe.source import Source
+from stoker.recipe.synthetic import require_share
 
 
 class Data(Section):
@@ -49,8 +50,18 @@ class Data(Section):
     mixture: Mixing = Mixing()
     held_out: float = Field(default=0.01, ge=0, lt=0.5)
     """Share of documents held out for evaluation, chosen by content hash before deduplication."""
+    synthetic_share_at_most: float | None = Field(default=None, ge=0, lt=1)
+    """Share of the training text that may be of `synthetic` sources. Weights that give them more are refused. Where
+    sources are taken in proportion to their size, synthetic documents are drawn by content until their bytes are
+    within it, and the others dropped as `over_synthetic_share`. None limits nothing."""
     shard_tokens: int = Field(default=2**24, ge=1024)
     """Tokens per shard file."""
+
+    @model_validator(mode="after")
+    def _synthetic_text_is_within_its_share(self) -> Data:
+        if self.synthetic_share_at_most is not None:
+            require_share(self.sources, self.mixture, self.synthetic_share_at_most)
+        return self
 
     @model_validator(mode="after")
     def _sources_fit_together(self) -> Data:

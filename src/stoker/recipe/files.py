@@ -16,7 +16,9 @@ def missing_files(tree: Any, folder: Path, locate: Callable[[Place], str]) -> li
     """What a recipe's sources and tokenizer name that is not there. `tree` may have other mistakes as well."""
     found = []
     for place, written in _named_paths(tree):
-        path = folder / Path(written).expanduser()
+        if "://" in written.removeprefix("file://"):
+            continue  # nobody asks a server whenever a recipe is read
+        path = folder / Path(written.removeprefix("file://")).expanduser()
         if place[0] == "tokenizer" or place[-1] == "model":
             wrong = None if path.is_file() else f"there is no file {path}"
         else:

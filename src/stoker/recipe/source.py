@@ -35,8 +35,8 @@ class Source(Section):
     """Files, folders or globs, relative to the recipe."""
     packages: tuple[PackageFiles, ...] = ()
     """Files inside installed packages."""
-    format: Literal["auto", "text", "jsonl", "parquet", "html", "code"] = "auto"
-    """How files are read; `auto` decides by file name. `code` reads a tree of source files."""
+    format: Literal["auto", "text", "jsonl", "parquet", "html", "warc", "code"] = "auto"
+    """How files are read; `auto` decides by file name. `code` reads a tree of source files, `warc` web archives."""
     extract: Literal["whole", "docstrings", "strings"] = "whole"
     """`docstrings` keeps the docstrings of Python files, `strings` their long string literals."""
     extraction: Literal["stoker", "trafilatura", "resiliparse"] = "stoker"

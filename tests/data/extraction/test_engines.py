@@ -15,7 +15,8 @@ from tests.data.reading.reading_files import read_all, texts
 SENTENCE = "The furnace is fed with coal that was washed and weighed before the shift began. "
 PAGE = (
     f"<html><head><title>Coal</title></head><body><nav><a href='/'>Home</a></nav><article><h1>Coal</h1>"
-    f"<p>{SENTENCE * 3}</p><p>{SENTENCE * 2}</p><ol><li>Wash</li><li>Weigh</li></ol></article><footer>© 2026 Northgate</footer></body></html>"
+    f"<p>{SENTENCE * 3}</p><p>{SENTENCE * 2}</p><ol><li>Wash</li><li>Weigh</li></ol></article>"
+    "<footer>© 2026 Northgate</footer></body></html>"
 )
 
 

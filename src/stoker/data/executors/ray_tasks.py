@@ -36,7 +36,8 @@ class RayTasks:
             ) from None
         if not ray.is_initialized():
             ray.init(
-                num_cpus=_own_processors(workers),
+                address=os.environ.get("RAY_ADDRESS", "local"),
+                num_cpus=None if "RAY_ADDRESS" in os.environ else workers,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
@@ -93,11 +94,6 @@ class RayTasks:
                 raise RuntimeError(answer)
             result: Result = answer
             return result
-
-
-def _own_processors(workers: int | None) -> int | None:
-    """Processors of a cluster that is started here; None to leave it to the cluster there is."""
-    return None if os.environ.get("RAY_ADDRESS") else workers
 
 
 _own: list[Worker] = []

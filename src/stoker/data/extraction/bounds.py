@@ -12,7 +12,7 @@ MOST_NESTED = 400
 _TAGS_TO_LOOK_AT = 5_000
 """A page of fewer tags cannot nest so deeply that parsing takes a tenth of a second."""
 _ATTRIBUTE = r"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+)"""
-_CROWDED_TAG = re.compile(rf"<([a-zA-Z][a-zA-Z0-9-]{{0,30}})[^\s/>]*+{_ATTRIBUTE}{{1000,}}+")
+_CROWDED_TAG = re.compile(rf"<([a-zA-Z][^\s/<>]{{0,30}})(?=[\s/]){_ATTRIBUTE}{{1000,}}+")
 _TAG = re.compile(
     r"<!--.*?(?:-->|\Z)"
     rf"|<(?:script|style|textarea|title|xmp)\b{_ATTRIBUTE}*+>.*?(?=</(?:script|style|textarea|title|xmp)\b|\Z)"

@@ -11,9 +11,7 @@ Attributes = Mapping[str, str | None]
 _SCRIPT = re.compile(r"math/(?:tex|latex|asciimath)", re.IGNORECASE)
 _TEX_ENCODINGS = ("application/x-tex", "application/x-latex", "tex", "latex", "text/tex")
 _IMAGE_WORDS = re.compile(r"(?:^|[^a-z])(?:math|tex|latex|mwe-math\S*|ee_img|formula|equation)(?:[^a-z]|$)")
-_RENDERED = re.compile(
-    r"(?:^|\s)(?:mathjax|mathjax_preview|mathjax_display|mathjax_svg|mathjax_chtml|mjx-chtml|katex-html)(?:\s|$)"
-)
+_RENDERED = re.compile(r"(?:^|\s)(?:math ?jax(?:_preview|_display|_svg|_chtml)?|mjx-chtml|katex-html)(?:\s|$)")
 _DISPLAY_STYLE = re.compile(r"^\{\s*\\displaystyle\s*(.*)\}$", re.DOTALL)
 _OPERATORS = {
     "×": r"\times", "·": r"\cdot", "⋅": r"\cdot", "≤": r"\le", "≥": r"\ge", "≠": r"\ne", "≈": r"\approx",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from stoker.data.extraction.furniture import Part, part_of
@@ -30,7 +31,19 @@ _LEAST_LINKS = 3
 _MAIN = 0.4
 """Least share of the running text of what is called the content."""
 _NARROWER = 0.85
-"""Share of its text that an element must have in one child for that child to be the narrower choice."""
+"""Share of the text that one element must have to be the narrower choice."""
+_NARROWER_IN_CONTENT = 0.95
+"""The same inside of what is called the content."""
+_UNDER_TITLE = 0.4
+"""Least share of the text that the element with the page's title has, where it is all of the main text."""
+_MOST_STEPS = 50
+_LARGER = 0.75
+"""The same where what is beside it is rich in links."""
+_LINKED_BESIDE = 0.3
+_RUNNING = 0.2
+"""Share of running text below which a page is one of lists."""
+_ENOUGH = 200
+"""UTF-8 bytes of running text in what is called the content with which the rest may be as large as it likes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +58,22 @@ class MainText:
     """A flag for each entry whose subtree is furniture."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    in_content: bool
+    content_elsewhere: bool
+
+
 def find_main(page: Page, measures: Measures) -> MainText:
     """The main text of a page that has at least one entry."""
     parts = _parts(page)
     dropped = _furniture(page, measures, parts)
-    left = _left(page, measures, dropped)
-    start = _narrowed(page, parts, left)
+    start = _narrowed(page, parts, measures, dropped)
+    title = _title(page, start)
+    if title is not None and title > start:
+        start = _around_title(page, _without(measures.running, page, dropped), start, title)
     _drop_labels(page, start, dropped)
-    return MainText(start, _title(page, start), dropped)
+    return MainText(start, title if title is not None and title < start else None, dropped)
 
 
 def _parts(page: Page) -> list[Part]:
@@ -74,42 +95,65 @@ def _parts(page: Page) -> list[Part]:
 def _furniture(page: Page, measures: Measures, parts: list[Part]) -> bytearray:
     """A flag for each entry that is the root of a subtree of furniture."""
     dropped = bytearray(len(page.tags))
-    total = max(1, measures.running[0] if page.tags else 0)
     content = _content(page, measures, parts)
-    i = 0
+    within = _counts(page, content)
+    enough = _counts(
+        page, [i for i, part in enumerate(parts) if part is Part.CONTENT and measures.running[i] >= _ENOUGH]
+    )
+    i = inside_until = 0
     while i < len(page.tags):
-        holds_content = any(i < at < page.ends[i] for at in content)
-        inside = any(at < i < page.ends[at] for at in content)
-        if not holds_content and _is_furniture(page, measures, i, parts[i], total, inside):
+        around = _Around(i < inside_until, enough[0] > enough[i])
+        if not within[i] and _is_furniture(page, measures, i, parts[i], around):
             dropped[i] = 1
             i = page.ends[i]
         elif page.tags[i] == "pre":
             _drop_line_numbers(page, parts, i, dropped)
             i = page.ends[i]
         else:
+            if i in content:
+                inside_until = max(inside_until, page.ends[i])
             i += 1
     return dropped
 
 
-def _content(page: Page, measures: Measures, parts: list[Part]) -> list[int]:
+def _counts(page: Page, entries: Collection[int]) -> list[int]:
+    """How many of the entries are in each subtree, its root among them."""
+    counts = [0] * len(page.tags)
+    for i in entries:
+        counts[i] = 1
+    for i in range(len(counts) - 1, 0, -1):
+        counts[page.parents[i]] += counts[i]
+    return counts
+
+
+def _content(page: Page, measures: Measures, parts: list[Part]) -> frozenset[int]:
     """The entries that say they are the content and hold enough of the text for it to be believed."""
-    least = _MAIN * measures.running[0] if page.tags else 0
-    return [i for i, part in enumerate(parts) if part is Part.CONTENT and measures.running[i] >= max(least, 1)]
+    least, half = max(_MAIN * measures.running[0], 1), measures.text[0] / 2
+    return frozenset(
+        i
+        for i, part in enumerate(parts)
+        if part is Part.CONTENT and (measures.running[i] >= least or measures.text[i] >= half)
+    )
 
 
-def _is_furniture(page: Page, measures: Measures, i: int, part: Part, total: int, inside: bool) -> bool:
-    share = measures.running[i] / total
+def _is_furniture(page: Page, measures: Measures, i: int, part: Part, around: _Around) -> bool:
+    share = measures.running[i] / max(1, measures.running[0])
     if part is Part.NEVER:
-        return share < _MOST_NEVER
+        return share < _MOST_NEVER or around.content_elsewhere
     if part is Part.FURNITURE:
-        if inside and page.tags[i] == "header":
+        if around.in_content and page.tags[i] == "header":
             return False
         return share < _MOST_FURNITURE
     if part is Part.DETAIL:
         return measures.text[i] < _LONGEST_DETAIL and share < _MOST_FURNITURE
-    if page.tags[i] in _CONTAINERS and measures.link_counts[i] >= _LEAST_LINKS and share < 0.05:
+    if (
+        part is Part.NOTHING
+        and page.tags[i] in _CONTAINERS
+        and measures.link_counts[i] >= _LEAST_LINKS
+        and share < 0.05
+    ):
         linked = measures.links[i] > _LINKED * measures.text[i]
-        return linked and not inside
+        return linked and not around.in_content
     return False
 
 
@@ -118,31 +162,45 @@ def _drop_line_numbers(page: Page, parts: list[Part], start: int, dropped: bytea
         dropped[i] = parts[i] is Part.NEVER and "line" in page.hints[i]
 
 
-def _left(page: Page, measures: Measures, dropped: bytearray) -> list[int]:
-    """The running text of each entry without the furniture in it."""
-    gone = [measures.running[i] if dropped[i] else 0 for i in range(len(page.tags))]
+def _without(values: list[int], page: Page, dropped: bytearray) -> list[int]:
+    """A measure of each entry without the furniture in it."""
+    gone = [value if dropped[i] else 0 for i, value in enumerate(values)]
     for i in range(len(gone) - 1, 0, -1):
         gone[page.parents[i]] += gone[i]
-    return [has - lost for has, lost in zip(measures.running, gone, strict=True)]
+    return [has - lost for has, lost in zip(values, gone, strict=True)]
 
 
-def _narrowed(page: Page, parts: list[Part], left: list[int]) -> int:
+def _narrowed(page: Page, parts: list[Part], measures: Measures, dropped: bytearray) -> int:
     """The narrowest entry that still holds nearly all of the text."""
-    at = 0
-    while left and left[at]:
-        called = [
-            i
-            for i in range(at + 1, page.ends[at])
-            if parts[i] is Part.CONTENT and left[i] >= _MAIN * left[at] and page.tags[i] in _GOES_INTO
-        ]
+    text, links = _without(measures.text, page, dropped), _without(measures.links, page, dropped)
+    # Of a page of lists and indexes, all text counts; of any other, what can be read.
+    listing = measures.running[0] < _RUNNING * measures.text[0]
+    left = text if listing else _without(measures.running, page, dropped)
+    at = from_here = 0
+    share = _NARROWER
+    content = [i for i, part in enumerate(parts) if part is Part.CONTENT and page.tags[i] in _GOES_INTO]
+    for _ in range(_MOST_STEPS):
+        called = [i for i in content if at < i < page.ends[at] and left[i] >= max(1, _MAIN * left[at])]
         if called:
-            at = max(called, key=lambda i: (left[i], -i))
+            at = from_here = max(called, key=lambda i: (left[i], -i))
+            share = _NARROWER_IN_CONTENT
             continue
         inner = _largest_child(page, left, at)
-        if inner is None or left[inner] < _NARROWER * left[at] or page.tags[inner] not in _GOES_INTO:
+        if inner is None or page.tags[inner] not in _GOES_INTO:
             break
+        if left[inner] < share * left[from_here]:
+            if left[inner] < _LARGER * left[at] or not _is_beside_links(at, inner, text, links):
+                break
+            from_here = inner
         at = inner
     return at
+
+
+def _is_beside_links(at: int, inner: int, text: list[int], links: list[int]) -> bool:
+    """Whether what is beside `inner` in `at` is rich in links, and `inner` is not: a column of titles."""
+    outside = text[at] - text[inner]
+    linked = (links[at] - links[inner]) / max(1, outside)
+    return linked > _LINKED_BESIDE and linked > 2 * links[inner] / max(1, text[inner])
 
 
 def _largest_child(page: Page, left: list[int], at: int) -> int | None:
@@ -171,17 +229,25 @@ def _drop_labels(page: Page, start: int, dropped: bytearray) -> None:
 
 
 def _title(page: Page, start: int) -> int | None:
-    """The heading before `start` that the window's title repeats, unless there is such a one inside."""
+    """The heading that the window's title repeats: the first inside of the subtree at `start`, or else before it."""
     wanted = _letters(page.title)
     before: int | None = None
     for i in range(page.ends[start]):
         if page.tags[i] in ("h1", "h2", "h3"):
-            own = _letters("".join(page.texts[i : page.ends[i]]))
+            own = _letters("".join(page.texts[i : min(page.ends[i], i + 100)]))
             if own and own in wanted:
                 if i > start:
-                    return None
+                    return i
                 before = i
     return before
+
+
+def _around_title(page: Page, left: list[int], start: int, title: int) -> int:
+    """The narrowest entry around the title that holds a good part of the text: what it is the title of."""
+    at = page.parents[title]
+    while at > start and (left[at] < max(_ENOUGH, _UNDER_TITLE * left[start]) or page.tags[at] not in _GOES_INTO):
+        at = page.parents[at]
+    return max(at, start)
 
 
 def _letters(text: str) -> str:

@@ -11,6 +11,8 @@ _PARAGRAPHS = frozenset(_PARAGRAPHS_WORDS.split())
 _LISTS = frozenset(("ul", "ol", "menu"))
 _CELLS = frozenset(("td", "th"))
 _BROKEN_CELLS = frozenset(("pre", "table", "ul", "ol", "dl"))
+_LOOKED_AT = 200
+"""Entries of a cell or an item; one of more is taken for what it mostly is: no line, and not empty."""
 _LINES_OF_CODE = frozenset(("div", "li", "tr", "p"))
 _LINE_END_OF_CODE = "\x1e"
 """Stands for a line end inside `<pre>` until blank lines outside of it are counted."""
@@ -36,6 +38,8 @@ class _Writer:
         """End, beginning and tag of each block that is open."""
         self._numbers: list[int] = []
         """For each open list: the number of its last item, -1 where items have none."""
+        self._marked = -1
+        """How many parts there were behind the mark of the last item."""
         self._flat = range(0)
         """What is in a cell whose blocks are put in one line."""
 
@@ -108,39 +112,45 @@ class _Writer:
                 self._item(i)
 
     def _item(self, i: int) -> None:
-        if not any(map(str.strip, self._page.texts[i : self._page.ends[i]])):
+        inner = range(i + 1, self._page.ends[i])
+        if len(inner) < _LOOKED_AT and not any(self._page.texts[k].strip() for k in inner):
             return
         if self._numbers and self._numbers[-1] >= 0:
             self._numbers[-1] += 1
             self._append(f"{self._numbers[-1]}. ")
         else:
             self._append("- ")
+        self._marked = len(self._parts)
 
     def _cell(self, i: int) -> None:
-        page, end = self._page, self._page.ends[i]
         if self._parts and not self._gap:
+            self._parts[-1] = self._parts[-1].rstrip(" ")
             self._parts.append("\t")
-        if i not in self._flat and not any(page.tags[k] in _BROKEN_CELLS for k in range(i + 1, end)):
-            self._flat = range(i + 1, end)
+        inner = range(i + 1, self._page.ends[i])
+        if len(inner) < _LOOKED_AT and not any(self._page.tags[k] in _BROKEN_CELLS for k in inner):
+            self._flat = inner
 
     def _power(self, i: int) -> None:
         """A power that is raised on a page must not become a digit of its base."""
-        inner = "".join(self._page.texts[i : self._page.ends[i]]).strip()
+        inner = "".join(self._page.texts[i : min(self._page.ends[i], i + 8)]).strip()
         before = self._parts[-1][-1:] if self._parts else ""
         if (before.isalnum() or before == ")") and _POWER.fullmatch(inner):
             self._parts.append("^")
 
     def _code(self, i: int) -> None:
-        page, k = self._page, i + 1
+        page, k, line_end = self._page, i + 1, -1
         parts: list[str] = []
         while k < page.ends[i]:
             if self._dropped[k]:
                 k = page.ends[k]
                 continue
             tag = page.tags[k]
-            if tag == "br" or (tag in _LINES_OF_CODE and parts and not parts[-1].endswith("\n")):
+            begins_line = tag in _LINES_OF_CODE or 0 <= line_end <= k
+            if tag == "br" or (begins_line and parts and not parts[-1].endswith("\n")):
                 parts.append("\n")
-            elif page.texts[k]:
+            if begins_line:
+                line_end = page.ends[k] if tag in _LINES_OF_CODE else -1
+            if page.texts[k]:
                 parts.append(page.texts[k])
             k += 1
         code = "".join(parts).replace(_LINE_END_OF_CODE, "").strip("\n").rstrip()
@@ -152,7 +162,7 @@ class _Writer:
     def _break(self, tag: str, i: int) -> None:
         if i in self._flat:
             self._text(" ")
-        elif self._parts[-1:] != ["- "]:  # where a paragraph begins an item, it stays behind its mark
+        elif len(self._parts) != self._marked:  # a paragraph that begins an item stays behind its mark
             self._gap = max(self._gap, 2 if tag in _PARAGRAPHS else 1)
 
     def _close(self) -> None:

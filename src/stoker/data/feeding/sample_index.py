@@ -216,9 +216,15 @@ class SourceStream:
         if first > 0:  # the last sequence of the epoch before may run over into this one
             begin = np.append(begin, (first - 1) * self._sequence_length)
         begin -= self._start_of(last)
-        order = self.order(last)
-        taken[order.documents[order.touched(begin, begin + self._sequence_length)]] += 1
+        self._count_touched(taken, last, begin)
+        tokens = self._start_of(last + 1) - self._start_of(last)
+        if begin.max() + self._sequence_length > tokens:  # or one of this epoch into the next
+            self._count_touched(taken, last + 1, begin - tokens)
         return taken
+
+    def _count_touched(self, taken: Integers, epoch: int, begin: Integers) -> None:
+        order = self.order(epoch)
+        taken[order.documents[order.touched(begin, begin + self._sequence_length)]] += 1
 
 
 @dataclass(frozen=True)
@@ -238,16 +244,16 @@ class Pool:
         return int(self.taken[self.documents].max())
 
     def catching_up(self, store: TokenStore, sequence_length: int) -> list[tuple[int, Integers]]:
-        """The epochs in which only documents come that were taken less often than others: (times taken before,
-        documents) of each. One that is shorter than a sequence is left out."""
+        """The epochs in which only documents come that were taken less often than others: (times that any of them
+        was taken before, documents) of each.
+
+        One for each number of times but the largest, so that nothing is repeated many times in a row to catch up.
+        An epoch that is shorter than a sequence is left out.
+        """
         before = self.taken[self.documents]
-        found = []
-        for times in np.unique(before)[:-1].tolist():
-            upcoming = int(before[before > times].min())
-            documents = self.documents[before <= times]
-            if store.document_lengths[documents].sum() >= sequence_length:
-                found += [(number, documents) for number in range(times, upcoming)]
-        return found
+        epochs = [(times, self.documents[before <= times]) for times in np.unique(before)[:-1].tolist()]
+        lengths = store.document_lengths
+        return [(times, own) for times, own in epochs if lengths[own].sum() >= sequence_length]
 
 
 class SourceText:
@@ -283,22 +289,16 @@ class SourceText:
 
 def _chosen(store: TokenStore, name: str, limits: Limits, sequence_length: int) -> Integers:
     lengths = store.document_lengths
-    most = np.iinfo(np.int64).max if limits.maximum is None else limits.maximum
-    chosen = np.flatnonzero((lengths >= (limits.minimum or 0)) & (lengths <= most))
+    chosen = np.flatnonzero(limits.of(lengths))
     tokens = int(lengths[chosen].sum())
     if tokens < sequence_length:
         raise BadInput(
-            f"data.mixture: a stage takes documents of {_words(limits)} from source {name!r}, which has "
+            f"data.mixture: a stage takes documents of {limits} from source {name!r}, which has "
             f"{counted(len(chosen), 'such documents')} of {counted(tokens, 'tokens')} in all, fewer than one "
             f"sequence of {sequence_length}. Change the limits, or name the sources they hold for in "
             "documents.sources"
         )
     return chosen
-
-
-def _words(limits: Limits) -> str:
-    parts = [(limits.minimum, "at least"), (limits.maximum, "at most")]
-    return " and ".join(f"{word} {number:,} tokens" for number, word in parts if number is not None) or "any length"
 
 
 class SampleIndex:

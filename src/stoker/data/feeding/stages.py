@@ -20,7 +20,7 @@ from stoker.data.feeding.weights import Table, table_of
 from stoker.data.repetition import effective_tokens
 from stoker.errors import BadInput
 from stoker.plural import counted
-from stoker.recipe import DocumentLimits, Recipe, Stage
+from stoker.recipe import DocumentLimits, Recipe
 
 RAMP_PIECES = 100
 """A linear change goes in at most so many equal pieces of whole steps."""
@@ -37,6 +37,16 @@ class Limits:
     minimum: int | None = None
     maximum: int | None = None
 
+    def of(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of documents of such `lengths` are taken: bool [documents]."""
+        most = np.iinfo(np.int64).max if self.maximum is None else self.maximum
+        return np.asarray((lengths >= (self.minimum or 0)) & (lengths <= most))
+
+    def __str__(self) -> str:
+        parts = [(self.minimum, "at least"), (self.maximum, "at most")]
+        words = [f"{word} {number:,} tokens" for number, word in parts if number is not None]
+        return " and ".join(words) or "any length"
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -50,12 +60,8 @@ class Segment:
     """Samples of each source in one pattern."""
     limits: tuple[Limits, ...]
     """Of each source."""
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Share of each source in the samples."""
-        total = sum(self.counts)
-        return tuple(count / total for count in self.counts)
+    shares: tuple[float, ...]
+    """Share of each source that is meant: a pattern of few samples has it only together with its neighbours'."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class _Piece:
     stage: int
     first_step: int
     last_step: int
-    """In the run; before `first_step` where the run does not come so far."""
+    """Even where the run does not come so far: a longer run has the same stages, but for the last one."""
     weights: Table
     limits: tuple[Limits, ...]
     of_ramp: bool = False
@@ -81,24 +87,28 @@ def segments_of(recipe: Recipe, tokens: Mapping[str, int]) -> tuple[Segment, ...
     """
     names = tuple(tokens)
     _require_sequences(recipe, tokens)
-    drawn = np.zeros(len(names))
-    target = drawn
+    drawn = target = used = np.zeros(len(names))
     found: list[Segment] = []
     for piece in _pieces(recipe, tokens):
-        samples = _samples_in(recipe, piece)
+        samples = _samples_in(recipe, piece.first_step, piece.last_step)
+        in_run = _samples_in(recipe, piece.first_step, min(piece.last_step, recipe.training.steps))
         if not piece.goes_on:
             target = drawn
         target = target + samples * _as_shares(piece.weights)
         # What earlier pieces of a ramp rounded off is made up for, so that it never adds up.
-        weights = np.maximum(target - drawn, 0) if piece.of_ramp and samples else piece.weights
-        filled = _filled(recipe, tokens, weights, drawn, samples, piece)
+        weights = np.maximum(target - drawn, 0) if piece.of_ramp else piece.weights
+        filled = _filled(recipe, tokens, weights, used, in_run, piece)
         counts = _counts(piece, weights, samples) if filled is None else apportioned(filled, LONGEST_PATTERN)
         first_sample = recipe.training.samples_before(piece.first_step)
-        found.append(Segment(piece.stage, piece.first_step, first_sample, counts, piece.limits))
-        drawn = drawn + samples * np.array(counts) / sum(counts)
+        shares = np.array(counts) / sum(counts)
+        drawn, used = drawn + samples * shares, used + in_run * shares
+        meant = _as_shares(piece.weights) if piece.of_ramp and filled is None else shares
+        found.append(
+            Segment(piece.stage, piece.first_step, first_sample, counts, piece.limits, tuple(meant.tolist()))
+        )
         if filled is not None:
             target = drawn  # nor is it made up for what others were given instead
-    _require_allowed(recipe, tokens, drawn)
+    _require_allowed(recipe, tokens, used)
     return _merged(found)
 
 
@@ -136,15 +146,15 @@ def _pieces(recipe: Recipe, tokens: Mapping[str, int]) -> list[_Piece]:
             continue
         weights = table_of(recipe, tokens, mixing.weights if stage.weights is None else stage.weights)
         limits = tuple(_limits_of(stage.documents, name) for name in tokens)
-        whole = _Piece(number, first, min(last, steps), weights, limits)
-        found += [whole] if stage.change == "jump" else _ramp(whole, stage, last, before)
+        whole = _Piece(number, first, last, weights, limits)
+        found += [whole] if stage.change == "jump" else _ramp(whole, before)
         before, first = weights, last + 1
-    return [replace(piece, last_step=min(piece.last_step, steps)) for piece in found]
+    return found
 
 
-def _ramp(whole: _Piece, stage: Stage, last: int, before: Table) -> list[_Piece]:
+def _ramp(whole: _Piece, before: Table) -> list[_Piece]:
     """Pieces with the shares that the line between two mixtures has in their middle."""
-    first, steps = whole.first_step, last - whole.first_step + 1
+    first, steps = whole.first_step, whole.last_step - whole.first_step + 1
     begin, end = _as_shares(before), _as_shares(whole.weights)
     edges = [first + steps * number // min(RAMP_PIECES, steps) for number in range(min(RAMP_PIECES, steps) + 1)]
     found = []
@@ -162,9 +172,9 @@ def _limits_of(documents: DocumentLimits, source: str) -> Limits:
     return Limits(documents.minimum_tokens, documents.maximum_tokens)
 
 
-def _samples_in(recipe: Recipe, piece: _Piece) -> int:
+def _samples_in(recipe: Recipe, first_step: int, last_step: int) -> int:
     training = recipe.training
-    return max(0, training.samples_before(piece.last_step + 1) - training.samples_before(piece.first_step))
+    return max(0, training.samples_before(last_step + 1) - training.samples_before(first_step))
 
 
 def _as_shares(weights: Table | Shares) -> Shares:
@@ -176,7 +186,7 @@ def _counts(piece: _Piece, weights: Table | Shares, samples: int) -> tuple[int, 
     """Samples of each source in the piece's pattern."""
     if piece.of_ramp:
         fractions = [Fraction(float(weight)) for weight in weights]
-        return apportioned(fractions, min(max(samples, 1), _RAMP_PATTERN), all_appear=False)
+        return apportioned(fractions, min(samples, _RAMP_PATTERN), all_appear=False)
     return pattern_counts(piece.weights)
 
 
@@ -257,7 +267,11 @@ def _merged(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     for segment in segments:
         if found and found[-1].first_sample == segment.first_sample:
             found.pop()
-        if found and (found[-1].counts, found[-1].limits) == (segment.counts, segment.limits):
+        if found and _what(found[-1]) == _what(segment):
             continue
         found.append(segment)
     return tuple(found)
+
+
+def _what(segment: Segment) -> tuple[object, ...]:
+    return segment.counts, segment.limits, segment.shares

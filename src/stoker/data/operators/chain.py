@@ -55,7 +55,9 @@ def operators_of(source: Source, cleaning: Cleaning) -> tuple[Operator, ...]:
 def judge(document: Document, operators: Sequence[Operator]) -> Judged:
     """`document` after all operators, or up to the one that drops it."""
     measures: dict[str, float] = {}
-    stage, detail = "read", None
+    stage, detail = "read", document.detail
+    if document.passed_over is not None:
+        return Judged(document, stage, document.passed_over, measures, detail)
     for operator in operators:
         if not document.text or document.text.isspace():
             break

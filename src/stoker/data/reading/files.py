@@ -9,24 +9,25 @@ from pathlib import Path
 from typing import Literal
 
 from stoker.data.extraction.engines import require_engine
+from stoker.data.reading import remote
 from stoker.data.reading.globs import find, matches, walk
-from stoker.data.reading.open import COMPRESSED
+from stoker.data.reading.open import COMPRESSED, Location
 from stoker.data.reading.packages import package_folder
 from stoker.data.reading.source_code import VENDORED_FOLDERS, is_source_file
 from stoker.errors import BadInput
 from stoker.recipe import Source
 from stoker.recipe.files import why_nothing
 
-Format = Literal["text", "jsonl", "parquet", "html", "code"]
+Format = Literal["text", "jsonl", "parquet", "html", "warc", "code"]
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
     """One file to read."""
 
-    path: Path
+    path: Location
     name: str
-    """As shown to the user and kept in the ledger: relative to the recipe, or `package:path`."""
+    """As shown to the user and kept in the ledger: relative to the recipe, a URL, or `package:path`."""
     format: Format
 
 
@@ -47,7 +48,10 @@ def list_files(source: Source, folder: Path) -> list[InputFile]:
 def _listed_paths(source: Source, folder: Path) -> list[InputFile]:
     files: list[InputFile] = []
     for written in source.paths:
-        pattern = str(Path(written).expanduser())
+        if remote.is_remote(written):
+            files += _listed_remote(source, written)
+            continue
+        pattern = str(Path(written.removeprefix("file://")).expanduser())
         where = f"data.sources[{source.name}]: {folder / pattern}"
         try:
             skip = VENDORED_FOLDERS if source.format == "code" else frozenset({"__pycache__"})
@@ -62,6 +66,16 @@ def _listed_paths(source: Source, folder: Path) -> list[InputFile]:
                 raise BadInput(f"{where} holds no source code (files such as .py, .c, .js); check `format`")
         files += [InputFile(path, _shown(path, pattern, folder), _format_of(source, path)) for path in found]
     return files
+
+
+def _listed_remote(source: Source, url: str) -> list[InputFile]:
+    where = f"data.sources[{source.name}]: {url}"
+    found = remote.find(url, where)
+    if source.format == "code" and [file.url for file in found] != [url]:
+        found = [file for file in found if is_source_file(file.name)]
+    if not found:
+        raise BadInput(f"{where} names no file that is there; correct the address, or look at who may read it")
+    return [InputFile(file, file.url, _format_of(source, file)) for file in found]
 
 
 def _listed_packages(source: Source) -> list[InputFile]:
@@ -91,7 +105,7 @@ def _shown(path: Path, pattern: str, folder: Path) -> str:
     return os.fsencode(shown).decode("utf-8", errors="replace").replace(os.sep, "/")
 
 
-def _format_of(source: Source, path: Path) -> Format:
+def _format_of(source: Source, path: Location) -> Format:
     if source.format != "auto":
         return source.format
     if source.extract != "whole":
@@ -105,6 +119,8 @@ def _format_of(source: Source, path: Path) -> Format:
         return "parquet"
     if name.endswith((".html", ".htm", ".xhtml")):
         return "html"
+    if name.endswith((".warc", ".wet")):
+        return "warc"
     return "code" if is_source_file(name) else "text"
 
 

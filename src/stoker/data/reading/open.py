@@ -9,6 +9,8 @@ from typing import BinaryIO
 
 import zstandard
 
+from stoker.data.reading.remote import RemoteFile
+
 COMPRESSED = (".gz", ".zst")
 _CHUNK = 1 << 18
 _SMALL_STEP = 64
@@ -24,13 +26,16 @@ class Damaged(Exception):
         self.reason, self.byte, self.detail = reason, byte, detail
 
 
-def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+Location = Path | RemoteFile
+
+
+def read_chunks(path: Location, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """The file's bytes in pieces, decompressed where the name says so.
 
     `start` and `stop` cut a part out of a file that is not compressed. Raises `Damaged` after the last
     good byte of a truncated or damaged archive, and `OSError` where the operating system refuses.
     """
-    with open(path, "rb") as stream:
+    with path.open("rb") as stream:
         if path.suffix == ".gz":
             yield from _gunzip(stream)
         elif path.suffix == ".zst":
@@ -39,7 +44,7 @@ def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator
             yield from _plain(stream, start, stop)
 
 
-def read_at_most(path: Path, limit: int) -> bytes | None:
+def read_at_most(path: Location, limit: int) -> bytes | None:
     """The whole file, or None when it holds more than `limit` bytes."""
     parts, size = [], 0
     for chunk in read_chunks(path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +19,7 @@ _BATCH_ROWS = 256
 def read(reading: Reading, part: Part) -> Iterator[Document | Fault]:
     """The text column's rows (numbered from 1). A damaged row group is one fault; the others are read."""
     try:
-        file = pq.ParquetFile(part.file.path)
+        file = pq.ParquetFile(_source_of(part))
     except pa.ArrowException as error:
         # The table of contents is at the end, so a truncated file cannot be read at all.
         reason = "truncated" if _begins_like_parquet(part) else "damaged"
@@ -78,8 +80,13 @@ def _document(reading: Reading, row: int, text: pa.Scalar, identifier: pa.Scalar
     return reading.document(f"row {row}", "" if value is None else value, named)
 
 
+def _source_of(part: Part) -> Path | BinaryIO:
+    path = part.file.path
+    return path if isinstance(path, Path) else path.open()
+
+
 def _begins_like_parquet(part: Part) -> bool:
-    with open(part.file.path, "rb") as stream:
+    with part.file.path.open("rb") as stream:
         return stream.read(4) == b"PAR1"
 
 

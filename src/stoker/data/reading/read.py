@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.data.document import Document, Fault
 from stoker.data.reading.decoding import Undecodable
@@ -37,6 +37,11 @@ class Reading:
         source = self.source
         return Document(source.name, source.kind, source.language, identifier, self.file.name, position, text)
 
+    def passed_over(self, position: str, reason: str, detail: str, identifier: str | None) -> Document | Fault:
+        """What is no document that is wanted: of it the ledger has the reason and no text."""
+        found = self.document(position, "", identifier)
+        return replace(found, passed_over=reason, detail=detail) if isinstance(found, Document) else found
+
     def fault(self, position: str, reason: str, detail: str) -> Fault:
         """A fault at a place of this file."""
         return Fault(self.source.name, self.file.name, position, reason, detail)
@@ -54,11 +59,11 @@ class Reading:
 
 def read_part(source: Source, part: Part, maximum_bytes: int) -> Iterator[Document | Fault]:
     """Documents and faults of a part of a file, in the file's order. Never raises for what the file holds."""
-    from stoker.data.reading import jsonl, parquet, text, whole
+    from stoker.data.reading import jsonl, parquet, text, warc, whole
 
     reading = Reading(source, part.file, maximum_bytes)
     readers = {"jsonl": jsonl.read, "parquet": parquet.read, "html": whole.read, "code": whole.read}
-    reader = readers.get(part.file.format, text.read)
+    reader = {**readers, "warc": warc.read}.get(part.file.format, text.read)
     try:
         nothing = True
         for found in reader(reading, part):

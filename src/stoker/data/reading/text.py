@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stoker.data.document import Document, Fault
 from stoker.data.reading import whole
-from stoker.data.reading.decoding import Undecodable, decode_as, detect_encoding
+from stoker.data.reading.decoding import Undecodable, decode_as, decode_line, detect_encoding
 from stoker.data.reading.lines import Line, split_lines, to_utf8
 from stoker.data.reading.open import COMPRESSED, Damaged, read_chunks
 from stoker.data.reading.read import Reading
@@ -59,6 +59,7 @@ def _paragraphs(reading: Reading, part: Part) -> Iterator[Document | Fault]:
 def decoded_lines(reading: Reading, part: Part, limit: int) -> Iterator[tuple[Line, str] | Fault]:
     """Lines with their text. A line that is too long or no text is a fault, and reading goes on behind it."""
     encoding = reading.source.encoding
+    text_of = decode_line if encoding is None else decode_as
     chunks = read_chunks(part.file.path, part.start, part.stop)
     damage: list[Fault] = []
     chunks = _until_damage(reading, chunks, damage)
@@ -72,19 +73,21 @@ def decoded_lines(reading: Reading, part: Part, limit: int) -> Iterator[tuple[Li
     elif encoding == "utf-8-sig":
         encoding = "utf-8"  # decode_as drops the mark; a mark inside the file is dropped too
     try:
-        yield from _decoded(reading, split_lines(chunks, limit, part.first_line, part.start), encoding)
+        yield from _decoded(reading, split_lines(chunks, limit, part.first_line, part.start), encoding, text_of)
     except UnicodeDecodeError as error:
         yield reading.fault("file", "undecodable", f"not valid {error.encoding} any more ({error.reason})")
     yield from damage
 
 
-def _decoded(reading: Reading, lines: Iterator[Line], encoding: str) -> Iterator[tuple[Line, str] | Fault]:
+def _decoded(
+    reading: Reading, lines: Iterator[Line], encoding: str, text_of: Callable[[bytes, str], str]
+) -> Iterator[tuple[Line, str] | Fault]:
     for line in lines:
         if line.content is None:
             yield reading.too_large(f"line {line.number}, byte {line.byte}", line.size)
             continue
         try:
-            yield line, decode_as(line.content, encoding)
+            yield line, text_of(line.content, encoding)
         except Undecodable as error:
             yield reading.fault(f"line {line.number}, byte {line.byte + error.byte}", error.reason, error.detail)
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stoker.data.reading.decoding import Undecodable, detect_encoding
 from stoker.data.reading.files import InputFile
-from stoker.data.reading.open import COMPRESSED
+from stoker.data.reading.open import COMPRESSED, Location
+from stoker.data.reading.remote import RemoteFile
 from stoker.recipe import Source
 
 UNIT_BYTES = 4 << 20
@@ -82,8 +82,8 @@ def _parts(source: Source, files: list[tuple[InputFile, int]]) -> Iterator[tuple
 
 def _may_be_cut(source: Source, file: InputFile) -> bool:
     lines = file.format == "jsonl" or (file.format == "text" and source.documents == "line")
-    if not lines or file.path.suffix in COMPRESSED:
-        return False
+    if not lines or file.path.suffix in COMPRESSED or isinstance(file.path, RemoteFile):
+        return False  # to count the lines of a remote file is to fetch it
     try:
         encoding = source.encoding or sampled_encoding(file.path)
     except (OSError, Undecodable):
@@ -91,9 +91,9 @@ def _may_be_cut(source: Source, file: InputFile) -> bool:
     return not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
 
 
-def sampled_encoding(path: Path) -> str:
+def sampled_encoding(path: Location) -> str:
     """The encoding of an uncompressed file of lines, from its head. Raises `Undecodable` for binaries."""
-    with open(path, "rb") as stream:
+    with path.open("rb") as stream:
         return detect_encoding(stream.read(SAMPLE_BYTES), whole=False)
 
 
@@ -101,7 +101,7 @@ def _cut(file: InputFile, size: int) -> Iterator[Part]:
     """Parts of about `UNIT_BYTES`, cut after line ends; counting lines is a scan at memory speed."""
     part = Part(file)
     line, offset = 1, 0
-    with open(file.path, "rb") as stream:
+    with file.path.open("rb") as stream:
         while chunk := stream.read(_SCAN):
             end = chunk.rfind(b"\n")
             if end >= 0 and offset + end + 1 - part.start >= UNIT_BYTES and offset + end + 1 < size:
@@ -116,7 +116,8 @@ def _cut(file: InputFile, size: int) -> Iterator[Part]:
 def _row_groups(file: InputFile, size: int) -> Iterator[tuple[Part, int]]:
     """Parts of a Parquet file of about `UNIT_BYTES`, with their share of its bytes."""
     try:
-        metadata = pq.read_metadata(file.path)
+        with file.path.open("rb") as stream:
+            metadata = pq.read_metadata(stream)
     except (pa.ArrowException, OSError):
         yield Part(file), size  # the reader says what is wrong with it
         return

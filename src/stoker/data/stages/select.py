@@ -19,6 +19,7 @@ from stoker.data.minhash import token_hashes
 from stoker.data.quality.shares import REASONS, cuts_of
 from stoker.data.stages.candidates import Candidates, Integers
 from stoker.data.stages.earlier import EarlierCorpora, Matches, joined_matches
+from stoker.data.synthetic.share import OVER_SHARE, over_share
 from stoker.durable_files import durable_file
 from stoker.recipe import Data, Deduplication
 
@@ -33,6 +34,7 @@ VERDICTS = (
     "repeated_passages",
     "in_earlier_corpus",
     *REASONS,
+    OVER_SHARE,
 )
 """What can become of a candidate; all but the first two are reasons for dropping it."""
 TRAIN, HELD_OUT = 0, 1
@@ -105,6 +107,7 @@ def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCor
     if settings.near or len(selection.of(HELD_OUT)) or earlier is not None:
         matches = _remove_near(candidates, selection, settings, preferred, folder, earlier)
         selection = replace(selection, earlier=matches)
+    verdict[over_share(candidates, selection.of(TRAIN), data)] = VERDICTS.index(OVER_SHARE)
     if settings.cuts_passages:
         return _without_repeated_passages(candidates, selection, settings, preferred, folder)
     return selection

@@ -1,0 +1,202 @@
+"""What is asked for: prompts, how often and at which temperatures, and the rows that come of it.
+
+Every row says how it came to be: the model and its digest, prompt, temperature, seed and generation. Its
+identifier is computed from these, so a row that is there already is never asked for again, and the ledger's
+`identifier` (with `id_field: id`) leads back to all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from stoker.durable_files import write_text
+from stoker.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A text to be continued or answered."""
+
+    identifier: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How text is drawn."""
+
+    temperatures: tuple[float, ...] = (0.7, 1.0)
+    """Each prompt is asked at each of them; 0 takes the likeliest token."""
+    samples: int = 1
+    """Rows for each prompt and temperature."""
+    top_p: float = 1.0
+    """Tokens are drawn from the smallest set that has this much of the probability (Holtzman et al. 2020)."""
+    tokens: int = 256
+    """Most tokens of a row."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who writes."""
+
+    model: str
+    digest: str | None
+    """Of its weights; None where only a server knows it."""
+    generation: int = 1
+    """1: a model trained on real text alone; 2: one trained on text of such a model, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row that is wanted."""
+
+    prompt: Prompt
+    temperature: float
+    seed: int
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was written for a job."""
+
+    text: str
+    tokens: int
+    finish: str
+    """Why it ended: `stop` at the end of text, `length` at the most tokens."""
+
+
+class Generator(Protocol):
+    """Whatever writes text: a model of ours, or a server."""
+
+    def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Answer]]:
+        """The answers to some jobs, in any order, each as soon as it is there."""
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """The prompts in a file: JSON lines with `prompt` and, if wanted, `id`; or one prompt a line.
+
+    Without `id` a prompt is named by its line. Raises `BadInput` for a missing or empty file and for a wrong line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; give a file of prompts, one a line or JSON lines") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 (byte {error.start}); write prompts in UTF-8") from error
+    prompts = [_prompt(line, number, path) for number, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise BadInput(f"{path} holds no prompt")
+    names = [prompt.identifier for prompt in prompts]
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise BadInput(f"{path}: two prompts are named {repeated!r}; give each its own `id`")
+    return prompts
+
+
+def _prompt(line: str, number: int, path: Path) -> Prompt:
+    if not path.name.endswith((".jsonl", ".ndjson")):
+        return Prompt(str(number), line)
+    try:
+        row = json.loads(line)
+        text = row["prompt"]
+        if not isinstance(text, str) or not text:
+            raise ValueError("`prompt` is no text")
+        return Prompt(str(row.get("id", number)), text)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f'{path}, line {number}: expected an object such as {{"prompt": "…"}} ({error})') from error
+
+
+def jobs_of(prompts: Iterable[Prompt], sampling: Sampling, author: Author) -> list[Job]:
+    """All rows that are wanted, in the order of prompts, temperatures and samples."""
+    found = []
+    for prompt in prompts:
+        for temperature in sampling.temperatures:
+            for number in range(sampling.samples):
+                key = [
+                    *(author.model, author.digest, author.generation),
+                    *(prompt.identifier, prompt.text, temperature, sampling.top_p, sampling.tokens),
+                    *(sampling.seed, number),
+                ]
+                digest = hashlib.sha256(json.dumps(key, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+                seed = int.from_bytes(digest.digest()[:4], "big") >> 1
+                found.append(Job(prompt, temperature, seed, digest.hexdigest()[:20]))
+    return found
+
+
+def row_of(job: Job, answer: Answer, sampling: Sampling, author: Author, with_prompt: bool) -> dict[str, Any]:
+    """A row of the output."""
+    return {
+        "id": job.identifier,
+        "text": job.prompt.text + answer.text if with_prompt else answer.text,
+        "prompt_id": job.prompt.identifier,
+        "prompt": job.prompt.text,
+        "model": author.model,
+        "model_digest": author.digest,
+        "generation": author.generation,
+        "temperature": job.temperature,
+        "top_p": sampling.top_p,
+        "seed": job.seed,
+        "tokens": answer.tokens,
+        "finish": answer.finish,
+    }
+
+
+class Journal:
+    """Rows as they come, kept beside the output until all are there.
+
+    A row is on disk before the next is asked for in its place; a torn last line is dropped on reading.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.path = output.with_name(f".{output.name}.journal")
+        rows = [*_rows(output), *_rows(self.path)]
+        self.rows = {row["id"]: row for row in rows}
+
+    def missing(self, jobs: Iterable[Job]) -> list[Job]:
+        """Those of which there is no row yet."""
+        return [job for job in jobs if job.identifier not in self.rows]
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a row."""
+        new = not self.path.exists()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "ab") as stream:
+            if not new and stream.tell() and not _ends_with_newline(self.path):
+                stream.write(b"\n")  # what a kill left of a line
+            stream.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+            stream.flush()
+        self.rows[row["id"]] = row
+
+    def publish(self, jobs: Sequence[Job]) -> int:
+        """Write the rows of `jobs` in their order as the output, whole or not at all; returns how many there
+        are."""
+        found = [self.rows[job.identifier] for job in jobs if job.identifier in self.rows]
+        write_text(self.output, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found))
+        self.path.unlink(missing_ok=True)
+        return len(found)
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        stream.seek(-1, 2)
+        return stream.read(1) == b"\n"
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        return
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("id"), str):
+            yield row

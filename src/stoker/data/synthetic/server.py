@@ -1,0 +1,144 @@
+"""Asks a server that speaks OpenAI's protocol (`/chat/completions` or `/completions`), which most servers do."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.data.synthetic.jobs import Answer, Job, Sampling
+from stoker.data.synthetic.writing import OutOfBudget
+from stoker.errors import BadInput, StokerError
+
+_RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
+_LONGEST_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where and how is asked."""
+
+    url: str
+    """Up to the version, such as `http://localhost:8000/v1`."""
+    model: str
+    key: str | None = None
+    """Sent as a bearer token."""
+    chat: bool = True
+    """Ask `/chat/completions`; otherwise `/completions`, which continues the prompt."""
+    at_once: int = 4
+    """Requests under way at a time."""
+    per_minute: float | None = None
+    """Most requests begun in a minute."""
+    token_budget: int | None = None
+    """Tokens of prompts and answers, as the server counts them, after which nothing more is asked."""
+    attempts: int = 6
+    timeout: float = 300.0
+    """Seconds to wait for one answer."""
+
+
+class ServerGenerator:
+    """A server as a generator.
+
+    Answers that mean "later" (429, 5xx, a lost connection) are asked again after 1, 2, 4 … seconds or what
+    `Retry-After` says. Raises `BadInput` where the server refuses a request as wrong, `StokerError` where it stays
+    away, and `OutOfBudget`.
+    """
+
+    def __init__(self, server: Server, sampling: Sampling, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._server, self._sampling, self._sleep = server, sampling, sleep
+        self._lock = threading.Lock()
+        self._next_start = 0.0
+        self.spent = 0
+        """Tokens so far, as the server counts them."""
+
+    def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Answer]]:
+        """The answers in the order of `jobs`, `at_once` asked for at a time; those under way at an error are
+        kept."""
+        size = self._server.at_once
+        with ThreadPoolExecutor(size) as threads:
+            for start in range(0, len(jobs), size):
+                if self._server.token_budget is not None and self.spent >= self._server.token_budget:
+                    raise OutOfBudget(
+                        f"{self.spent:,} tokens are spent, and the budget is {self._server.token_budget:,}"
+                    )
+                asked = [(job, threads.submit(self._answer, job)) for job in jobs[start : start + size]]
+                failed: Exception | None = None
+                for job, future in asked:
+                    try:
+                        yield job, future.result()
+                    except StokerError as error:
+                        failed = failed or error
+                if failed is not None:
+                    raise failed
+
+    def _answer(self, job: Job) -> Answer:
+        reply = self._asked(self._body(job))
+        try:
+            choice = reply["choices"][0]
+            text = choice["message"]["content"] if self._server.chat else choice["text"]
+            usage = reply.get("usage") or {}
+            tokens = int(usage.get("completion_tokens") or 0)
+            with self._lock:
+                self.spent += int(usage.get("total_tokens") or tokens)
+            # Half of a pair of surrogates is no text.
+            text = (text or "").encode("utf-8", "replace").decode()
+            return Answer(text, tokens, str(choice.get("finish_reason") or "unknown"))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise StokerError(
+                f"{self._server.url} answered something else than completions: {json.dumps(reply)[:200]}"
+            ) from error
+
+    def _body(self, job: Job) -> dict[str, Any]:
+        text = job.prompt.text
+        asked = {"messages": [{"role": "user", "content": text}]} if self._server.chat else {"prompt": text}
+        return {
+            "model": self._server.model,
+            **asked,
+            "temperature": job.temperature,
+            "top_p": self._sampling.top_p,
+            "max_tokens": self._sampling.tokens,
+            "seed": job.seed,
+        }
+
+    def _asked(self, body: dict[str, Any]) -> Any:
+        server = self._server
+        address = server.url.rstrip("/") + ("/chat/completions" if server.chat else "/completions")
+        headers = {"Content-Type": "application/json"}
+        if server.key is not None:
+            headers["Authorization"] = f"Bearer {server.key}"
+        last = ""
+        for attempt in range(server.attempts):
+            self._wait_for_turn()
+            request = urllib.request.Request(address, json.dumps(body).encode(), headers)
+            wait = min(2.0**attempt, _LONGEST_WAIT)
+            try:
+                with urllib.request.urlopen(request, timeout=server.timeout) as response:
+                    return json.loads(response.read())
+            except urllib.error.HTTPError as error:
+                last = f"{error.code} {error.reason}: {error.read(300).decode(errors='replace').strip()}"
+                if error.code not in _RETRIED:
+                    raise BadInput(f"{address} refused the request: {last}") from error
+                with suppress(ValueError):  # it may also be a date
+                    wait = min(max(0.0, float(error.headers.get("Retry-After", ""))), _LONGEST_WAIT)
+            except (OSError, ValueError) as error:  # no connection, a lost one, an answer that is no JSON
+                last = str(getattr(error, "reason", error)) or type(error).__name__
+            if attempt + 1 < server.attempts:
+                self._sleep(wait)
+        raise StokerError(f"{address} did not answer in {server.attempts} attempts; the last: {last}")
+
+    def _wait_for_turn(self) -> None:
+        if self._server.per_minute is None:
+            return
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._next_start)
+            self._next_start = start + 60 / self._server.per_minute
+        if start > now:
+            self._sleep(start - now)

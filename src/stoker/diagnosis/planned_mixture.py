@@ -1,0 +1,77 @@
+"""What the recipe plans of the mixture: which shares each step is meant to have, and where they change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stoker.data.feeding.stages import Segment, segments_of
+from stoker.diagnosis.recent_past import Numbers, Steps
+from stoker.errors import StokerError
+from stoker.recipe import Recipe
+from stoker.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from stoker.diagnosis.finding import Finding
+
+_NOTABLE = 0.02
+"""Of the tokens, that move between sources: a smaller change moves no loss that stands out."""
+_FOLLOW = ("source_drift", "step_rise", "step_drop")
+"""What a change of the mixture does to the loss by itself."""
+_ROWS_BEFORE, _ROWS_AFTER = 2, 8
+
+
+@dataclass(frozen=True)
+class PlannedMixture:
+    """The recipe's shares of the sources over the steps of a run."""
+
+    names: tuple[str, ...]
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def of(cls, run: RunDirectory, recipe: Recipe | None) -> PlannedMixture | None:
+        """By the recipe and the manifest that a run keeps; None where they do not say, or there is one mixture."""
+        if recipe is None or not recipe.data.mixture.stages:
+            return None
+        try:
+            manifest = json.loads(run.corpus.read_text(encoding="utf-8"))
+            tokens = {one["name"]: int(one["splits"]["train"]["tokens"]) for one in manifest["sources"]}
+            return cls(tuple(tokens), segments_of(recipe, tokens))
+        except (StokerError, OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def shares(self, steps: Steps) -> dict[str, Numbers]:
+        """Share that each source is meant to have at each of `steps`."""
+        firsts = [segment.first_step for segment in self.segments]
+        table = np.array([segment.shares for segment in self.segments])
+        rows = np.searchsorted(firsts, steps, side="right") - 1
+        return {name: table[rows, column] for column, name in enumerate(self.names)}
+
+    def changes(self) -> list[tuple[int, int]]:
+        """First and last steps of the stretches in which shares move: of a jump, its step; of a ramp, all of it."""
+        stages = [list(own) for _, own in groupby(self.segments, key=lambda segment: segment.stage)]
+        found = []
+        for before, own in pairwise([stages[0][:1], *stages] if len(stages[0]) > 1 else stages):
+            moved = np.abs(np.array(own[-1].shares) - np.array(before[-1].shares)).sum() / 2
+            if moved > _NOTABLE:
+                found.append((own[0].first_step, own[-1].first_step))
+        return found
+
+
+def without_planned(findings: Iterable[Finding], planned: PlannedMixture | None, spacing: int) -> list[Finding]:
+    """Without changes of a loss that begin where the recipe changes the mixture. `spacing`: steps between rows."""
+    if planned is None:
+        return list(findings)
+    changes = planned.changes()
+    return [one for one in findings if one.kind not in _FOLLOW or not _within(one.first_step, changes, spacing)]
+
+
+def _within(step: int | None, changes: Sequence[tuple[int, int]], spacing: int) -> bool:
+    if step is None:
+        return False
+    return any(first - _ROWS_BEFORE * spacing <= step <= last + _ROWS_AFTER * spacing for first, last in changes)

@@ -1,0 +1,58 @@
+# ruff: noqa: E501 (markup as it is on pages)
+"""Formulae come out as TeX, once, however a page holds them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stoker.data.extraction import extract_text
+from tests.data.extraction.pages import article, page
+
+TEX = r"\frac{a}{b} \le x_i^2"
+ANNOTATED = (
+    '<math{}><semantics><mrow><mi>a</mi></mrow><annotation encoding="application/x-tex">' + TEX
+    + "</annotation></semantics></math>"
+)  # fmt: skip
+FORMS = {
+    "katex": f'<span class="katex"><span class="katex-mathml">{ANNOTATED}</span><span class="katex-html" aria-hidden="true">ab</span></span>',
+    "mathjax 2": f'<span class="MathJax_Preview">[a]</span><span class="MathJax">ab</span><script type="math/tex">{TEX}</script>',
+    "mathjax 3": f'<mjx-container><mjx-math aria-hidden="true">ab</mjx-math><mjx-assistive-mml>{ANNOTATED}</mjx-assistive-mml></mjx-container>',
+    "wikipedia": f'<span class="mwe-math-element"><span style="display: none;">{ANNOTATED}</span><img class="mwe-math-fallback-image-inline" aria-hidden="true" alt="{{\\displaystyle {TEX}}}"></span>',
+    "wordpress": f'<img src="https://s0.wp.com/latex.php" class="latex" alt="{TEX}">',
+    "zhihu": f'<span class="ztext-math" data-tex="{TEX}">ab</span>',
+    "zhihu image": f'<img eeimg="1" alt="{TEX}">',
+    "latexml": f'<math alttext="{TEX}"><mi>ab</mi></math>',
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_formula_comes_out_once_as_its_tex(form: str) -> None:
+    text = extract_text(page(f"{article()}<p>Let {FORMS[form].replace('<math{}', '<math')} hold.</p>"))
+    assert text.endswith(f"Let ${TEX}$ hold.")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [ANNOTATED.replace("{}", ' display="block"', 1), f'<script type="math/tex; mode=display">{TEX}</script>'],
+)
+def test_a_formula_that_stands_by_itself_is_a_paragraph(shown: str) -> None:
+    assert extract_text(page(f"{article()}<p>Let {shown} hold.</p>")).endswith(f"Let\n\n$${TEX}$$\n\nhold.")
+
+
+@pytest.mark.parametrize(
+    ("mathml", "tex"),
+    [
+        ("<mfrac><mn>1</mn><mi>n</mi></mfrac>", r"\frac{1}{n}"),
+        ("<msubsup><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>0</mn></mrow><mi>n</mi></msubsup>", r"\sum_{i = 0}^{n}"),
+        ("<msqrt><mi>x</mi><mo>+</mo><mi>π</mi></msqrt>", r"\sqrt{x + \pi}"),
+        ("<mroot><mi>x</mi><mn>3</mn></mroot>", r"\sqrt[3]{x}"),
+        ("<mi>sin</mi><mo>\u2061</mo><mi>x</mi>", r"\operatorname{sin} x"),
+        ("<mtable><mtr><mtd><mi>a</mi></mtd><mtd><mi>b</mi></mtd></mtr></mtable>", r"\begin{matrix}a & b \\ \end{matrix}"),
+    ],
+)  # fmt: skip
+def test_mathml_without_tex_is_written_as_tex(mathml: str, tex: str) -> None:
+    assert extract_text(page(f"{article()}<p>Let <math>{mathml}</math> hold.</p>")).endswith(f"Let ${tex}$ hold.")
+
+
+def test_images_that_are_no_formulae_leave_no_text() -> None:
+    assert "shift" not in extract_text(page('<p>A <img class="photo" alt="night shift"> photograph.</p>'))

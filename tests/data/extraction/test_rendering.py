@@ -1,0 +1,52 @@
+"""Text looks as it was meant: code as it is, rows, items, powers."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.data.extraction import extract_text
+from tests.data.extraction.pages import SENTENCE, article, page
+
+CODE = "def f(x):\n\tif x < 1:\n\n\n        return x   # <done> &amp;"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "<pre><code>{}</code></pre>",
+        '<div class="highlight"><pre><span></span><span class="comment">{}</span></pre></div>',
+        '<table><tr><td class="linenos"><pre>1\n2</pre></td><td><pre>{}</pre></td></tr></table>',
+        '<div><pre><span class="lineno">1 </span>{}</pre><button>Copy</button></div>',
+    ],
+)
+def test_code_keeps_every_blank_and_line(block: str) -> None:
+    text = extract_text(page(article() + block.format(html.escape(CODE)) + article()))
+    assert f"{SENTENCE}\n\n{CODE}\n\n{SENTENCE}" in text
+
+
+@given(st.text(st.sampled_from("ab <>&\"'\t\n{}()#字"), min_size=1).filter(lambda code: code.strip("\n").strip()))
+def test_any_code_comes_back_as_it_was(code: str) -> None:
+    text = extract_text(page(f"{article()}<pre>\n{html.escape(code)}</pre>{article()}"))
+    assert f"\n\n{code.strip(chr(10)).rstrip()}\n\n" in text
+
+
+def test_lines_of_code_that_are_elements_stay_lines() -> None:
+    lines = "<pre><div>a = 1</div><div>  b = 2</div>c = 3<br>d = 4</pre>"
+    assert "a = 1\n  b = 2\nc = 3\nd = 4" in extract_text(page(article() + lines)).replace("\n\n", "\n")
+
+
+def test_powers_are_not_run_into_their_base() -> None:
+    body = f"<p>About 10<sup>5</sup> m<sup>2</sup>, the 5<sup>th</sup>, x<sup>n</sup>. {SENTENCE}</p>"
+    assert extract_text(page(body)).startswith("About 10^5 m^2, the 5th, x^n.")
+
+
+def test_tables_are_rows_and_lists_are_items() -> None:
+    body = (
+        f"{article()}<table><tr><th>Coal<th>Ash</tr><tr><td><p>7</p><td>0.2</tr></table>"
+        f"<ol><li><p>wash</p><li>weigh</ol><dl><dt>Ash</dt><dd>What is left</dd></dl>"
+    )
+    assert extract_text(page(body)).endswith("Coal\tAsh\n7\t0.2\n\n1. wash\n\n2. weigh\n\nAsh\nWhat is left")

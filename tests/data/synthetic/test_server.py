@@ -1,0 +1,165 @@
+"""Asking a server: what is sent, when it is asked again, when it stops, and that nothing is asked twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.data.synthetic.jobs import Author, Prompt, Sampling, jobs_of
+from stoker.data.synthetic.server import Server, ServerGenerator
+from stoker.data.synthetic.writing import Written, synthesize
+from stoker.errors import BadInput, StokerError
+from stoker.progress import Silent
+from tests.data.synthetic.fake_server import FakeServer, completion, fake_server
+
+_PROMPTS = [Prompt(str(number), f"question {number}") for number in range(6)]
+_SAMPLING = Sampling(temperatures=(0.5, 1.0), tokens=20, top_p=0.9)
+_AUTHOR = Author("writer", None, 2)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with fake_server() as running:
+        yield running
+
+
+def written(server: FakeServer, output: Path, waits: list[float] | None = None, **given: Any) -> Written:
+    at = Server(server.url, "writer", **given)
+    slept = [] if waits is None else waits
+    return synthesize(_PROMPTS, _SAMPLING, _AUTHOR, ServerGenerator(at, _SAMPLING, slept.append), output, Silent())
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_row_says_how_it_came_to_be_and_rows_stand_in_order(server: FakeServer, tmp_path: Path) -> None:
+    found = written(server, tmp_path / "out.jsonl")
+    assert (found.rows, found.wanted, found.new, found.tokens, found.stopped) == (12, 12, 12, 60, None)
+    everything = rows(tmp_path / "out.jsonl")
+    assert [(row["prompt_id"], row["temperature"]) for row in everything] == [
+        (str(number), temperature) for number in range(6) for temperature in (0.5, 1.0)
+    ]
+    row = everything[3]
+    assert row["text"] == "question 1 at 1.0"
+    assert (row["model"], row["generation"], row["top_p"], row["tokens"]) == ("writer", 2, 0.9, 5)
+    assert len({one["id"] for one in everything}) == 12
+    asked = {(body["messages"][0]["content"], body["temperature"]): body for _, body, _ in server.asked}
+    body = asked["question 1", 1.0]
+    assert (body["max_tokens"], body["top_p"], body["model"], body["seed"]) == (20, 0.9, "writer", row["seed"])
+
+
+@pytest.mark.parametrize(("chat", "path"), [(True, "/v1/chat/completions"), (False, "/v1/completions")])
+def test_it_asks_the_way_and_with_the_key_that_it_is_given(
+    server: FakeServer, tmp_path: Path, chat: bool, path: str
+) -> None:
+    written(server, tmp_path / "out.jsonl", chat=chat, key="secret")
+    assert {(asked, key) for asked, _, key in server.asked} == {(path, "Bearer secret")}
+    assert "secret" not in (tmp_path / "out.jsonl").read_text()
+
+
+def test_what_means_later_is_asked_again_after_the_time_the_server_says(server: FakeServer, tmp_path: Path) -> None:
+    def reply(number: int, body: dict[str, Any]) -> Any:
+        first = {0: (429, {}, {"Retry-After": "7"}), 1: (503, {}, {}), 2: (200, b"half an ans", {})}
+        return first.get(number) or completion(body)
+
+    server.reply, waits = reply, list[float]()
+    assert written(server, tmp_path / "out.jsonl", waits, at_once=1).rows == 12
+    assert waits == [7.0, 2.0, 4.0]
+    assert len(server.asked) == 15
+
+
+def test_a_refusal_ends_it_at_once_with_the_servers_words(server: FakeServer, tmp_path: Path) -> None:
+    server.reply = lambda number, body: (400, {"error": "no such model"}, {})
+    with pytest.raises(BadInput, match=r"400.*no such model"):
+        written(server, tmp_path / "out.jsonl", at_once=1)
+    assert len(server.asked) == 1
+
+
+def test_a_server_that_stays_away_ends_it_after_some_attempts(tmp_path: Path) -> None:
+    with fake_server() as gone:
+        url = gone.url
+    waits: list[float] = []
+    generator = ServerGenerator(Server(url, "writer", attempts=3, at_once=1), _SAMPLING, waits.append)
+    with pytest.raises(StokerError, match="did not answer in 3 attempts"):
+        synthesize(_PROMPTS, _SAMPLING, _AUTHOR, generator, tmp_path / "out.jsonl", Silent())
+    assert waits == [1.0, 2.0]
+
+
+def test_what_was_answered_before_an_error_is_not_asked_again(server: FakeServer, tmp_path: Path) -> None:
+    server.reply = lambda number, body: completion(body) if number < 5 else (401, {}, {})
+    with pytest.raises(BadInput):
+        written(server, tmp_path / "out.jsonl", at_once=2)
+    answered = [body for _, body, _ in server.asked[:5]]
+    assert not (tmp_path / "out.jsonl").exists()
+    server.reply = lambda number, body: completion(body)
+    before = len(server.asked)
+    assert written(server, tmp_path / "out.jsonl").new == 12 - 5
+    assert len(server.asked) == before + 7
+    assert not [body for _, body, _ in server.asked[before:] if body in answered]
+    assert written(server, tmp_path / "out.jsonl").new == 0
+    assert len(server.asked) == before + 7
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_a_torn_line_of_a_killed_run_is_asked_again_and_breaks_nothing(server: FakeServer, tmp_path: Path) -> None:
+    server.reply = lambda number, body: completion(body) if number < 4 else (401, {}, {})
+    with pytest.raises(BadInput):
+        written(server, tmp_path / "out.jsonl", at_once=1)
+    journal = tmp_path / ".out.jsonl.journal"
+    journal.write_bytes(journal.read_bytes()[:-9])
+    server.reply = lambda number, body: completion(body) if number < 8 else (401, {}, {})
+    with pytest.raises(BadInput):
+        written(server, tmp_path / "out.jsonl", at_once=1)
+    server.reply = lambda number, body: completion(body)
+    assert written(server, tmp_path / "out.jsonl").rows == 12
+    with fake_server() as other:
+        written(other, tmp_path / "whole.jsonl")
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_spent_budget_ends_it_and_a_larger_one_goes_on(server: FakeServer, tmp_path: Path) -> None:
+    found = written(server, tmp_path / "out.jsonl", at_once=1, token_budget=35)
+    assert (found.rows, len(server.asked)) == (4, 4), "10 tokens each, and none is asked once 35 are spent"
+    assert "40 tokens are spent" in str(found.stopped)
+    assert written(server, tmp_path / "out.jsonl").new == 8
+
+
+def test_requests_are_begun_no_faster_than_told(server: FakeServer, tmp_path: Path) -> None:
+    waits: list[float] = []
+    written(server, tmp_path / "out.jsonl", waits, per_minute=6, at_once=1)
+    assert len(waits) == 11
+    # Nobody really slept here, so each is told to wait ten seconds more than the one before.
+    assert waits[-1] == pytest.approx(110, abs=5)
+
+
+def test_rows_of_other_settings_are_not_written_over(server: FakeServer, tmp_path: Path) -> None:
+    written(server, tmp_path / "out.jsonl")
+    before = (tmp_path / "out.jsonl").read_bytes()
+    generator = ServerGenerator(Server(server.url, "writer"), _SAMPLING)
+    with pytest.raises(BadInput, match="12 rows that these prompts and settings do not ask for"):
+        synthesize(_PROMPTS, _SAMPLING, Author("other", None), generator, tmp_path / "out.jsonl", Silent())
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+    assert len(server.asked) == 12
+
+
+def test_an_answer_of_another_kind_is_told(server: FakeServer, tmp_path: Path) -> None:
+    server.reply = lambda number, body: (200, {"surprise": 1}, {})
+    with pytest.raises(StokerError, match=r"something else than completions.*surprise"):
+        written(server, tmp_path / "out.jsonl", at_once=1)
+
+
+def test_another_seed_temperature_or_prompt_is_another_job() -> None:
+    def names(prompts: list[Prompt], **given: Any) -> set[str]:
+        return {job.identifier for job in jobs_of(prompts, Sampling(**given), _AUTHOR)}
+
+    first = names(_PROMPTS)
+    assert len(names(_PROMPTS, samples=3)) == 36
+    assert first <= names(_PROMPTS, samples=3)
+    assert not first & names(_PROMPTS, seed=1)
+    assert not first & names([Prompt(one.identifier, one.text + "!") for one in _PROMPTS])
+    assert not first & {job.identifier for job in jobs_of(_PROMPTS, Sampling(), Author("other", None))}
