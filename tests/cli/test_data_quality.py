@@ -117,6 +117,8 @@ def test_a_collapse_ends_with_code_1_and_its_absence_with_0(tmp_path: Path) -> N
     [
         ((), "give either a run"),
         (("--from", "http://127.0.0.1:9/v1"), "needs --model"),
+        (("--from", "http://127.0.0.1:9/v1", "--model", "m", "--step", "3"), "--step is for a run's model"),
+        (("run", "--token-budget", "9"), "--token-budget is for a server"),
         (("--from", "http://127.0.0.1:9/v1", "--model", "m", "--temperatures", "warm"), "from 0 to 10"),
         (("--from", "http://127.0.0.1:9/v1", "--model", "m", "--temperatures", "1,1"), "different numbers"),
     ],

@@ -22,43 +22,60 @@ if TYPE_CHECKING:
 
 _FIELD = typer.Option(help="Field (JSON) or column (Parquet) that holds the text.")
 
+_Prompts = Annotated[
+    Path, typer.Option(metavar="FILE", help="One prompt a line, or JSON lines with `prompt` and `id`.")
+]
+_Output = Annotated[Path, typer.Option(metavar="FILE", help="Where to put the rows, JSON lines.")]
+_Writer = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[RECIPE|RUN]", help="A run whose model writes, or the recipe of one.", show_default=False
+    ),
+]
+_Temperatures = Annotated[str, typer.Option(metavar="T,T…", help="Each prompt is asked at each.")]
+_Samples = Annotated[int, typer.Option(min=1, help="Rows for each prompt and temperature.")]
+_TopP = Annotated[float, typer.Option(min=0.01, max=1, help="Share of the likeliest tokens drawn from.")]
+_Tokens = Annotated[int, typer.Option(min=1, help="Most tokens of a row.")]
+_Seed = Annotated[int, typer.Option(min=0, help="Decides every draw.")]
+_Generation = Annotated[int, typer.Option(min=1, help="1 for a model trained on real text alone.")]
+_WithPrompt = Annotated[bool, typer.Option("--with-prompt", help="Begin each text with its prompt.")]
+_Batch = Annotated[int, typer.Option(min=1, help="Rows that the run's model draws at a time.")]
+_ServerUrl = Annotated[
+    str | None,
+    typer.Option("--from", metavar="URL", help="Ask a server instead, such as http://localhost:8000/v1."),
+]
+_ServerModel = Annotated[str | None, typer.Option(help="Name of the server's model.")]
+_Completions = Annotated[
+    bool, typer.Option("--completions", help="Ask the server to continue prompts, not to answer them.")
+]
+_AtOnce = Annotated[int, typer.Option(min=1, help="Requests under way at a time.")]
+_PerMinute = Annotated[float | None, typer.Option(min=0.001, help="Most requests begun in a minute.")]
+_TokenBudget = Annotated[int | None, typer.Option(min=1, help="Tokens after which nothing more is asked.")]
+_KeyVariable = Annotated[
+    str, typer.Option(metavar="NAME", help="Environment variable that holds the server's key.")
+]
+
 
 def synthesize(
-    prompts: Annotated[
-        Path, typer.Option(metavar="FILE", help="One prompt a line, or JSON lines with `prompt` and `id`.")
-    ],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="Where to put the rows, JSON lines.")],
-    source: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[RECIPE|RUN]", help="A run whose model writes, or the recipe of one.", show_default=False
-        ),
-    ] = None,
-    temperatures: Annotated[str, typer.Option(metavar="T,T…", help="Each prompt is asked at each.")] = "0.7,1.0",
-    samples: Annotated[int, typer.Option(min=1, help="Rows for each prompt and temperature.")] = 1,
-    top_p: Annotated[float, typer.Option(min=0.01, max=1, help="Share of the likeliest tokens drawn from.")] = 1.0,
-    tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a row.")] = 256,
-    seed: Annotated[int, typer.Option(min=0, help="Decides every draw.")] = 0,
-    generation: Annotated[int, typer.Option(min=1, help="1 for a model trained on real text alone.")] = 1,
-    with_prompt: Annotated[bool, typer.Option("--with-prompt", help="Begin each text with its prompt.")] = False,
+    prompts: _Prompts,
+    output: _Output,
+    source: _Writer = None,
+    temperatures: _Temperatures = "0.7,1.0",
+    samples: _Samples = 1,
+    top_p: _TopP = 1.0,
+    tokens: _Tokens = 256,
+    seed: _Seed = 0,
+    generation: _Generation = 1,
+    with_prompt: _WithPrompt = False,
     step: Step = None,
-    batch: Annotated[int, typer.Option(min=1, help="Rows that the run's model draws at a time.")] = 16,
-    server: Annotated[
-        str | None,
-        typer.Option("--from", metavar="URL", help="Ask a server instead, such as http://localhost:8000/v1."),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the server's model.")] = None,
-    completions: Annotated[
-        bool, typer.Option("--completions", help="Ask the server to continue prompts, not to answer them.")
-    ] = False,
-    at_once: Annotated[int, typer.Option(min=1, help="Requests under way at a time.")] = 4,
-    per_minute: Annotated[float | None, typer.Option(min=0.001, help="Most requests begun in a minute.")] = None,
-    token_budget: Annotated[
-        int | None, typer.Option(min=1, help="Tokens after which nothing more is asked.")
-    ] = None,
-    key_variable: Annotated[
-        str, typer.Option(metavar="NAME", help="Environment variable that holds the server's key.")
-    ] = "OPENAI_API_KEY",
+    batch: _Batch = 16,
+    server: _ServerUrl = None,
+    model: _ServerModel = None,
+    completions: _Completions = False,
+    at_once: _AtOnce = 4,
+    per_minute: _PerMinute = None,
+    token_budget: _TokenBudget = None,
+    key_variable: _KeyVariable = "OPENAI_API_KEY",
     json: AsJson = False,
 ) -> None:
     """Let a run's model, or a server, write text for prompts; each row says how it came to be.
@@ -71,6 +88,12 @@ def synthesize(
 
     if (source is None) == (server is None):
         raise BadInput("give either a run (or its recipe), or --from URL")
+    of_a_server = {"--model": model, "--completions": completions, "--per-minute": per_minute}
+    for option, given in (of_a_server | {"--token-budget": token_budget}).items():
+        if server is None and given:
+            raise BadInput(f"{option} is for a server (--from URL) and does nothing to a run's model")
+    if server is not None and step is not None:
+        raise BadInput("--step is for a run's model and does nothing to a server")
     if server is not None and model is None:
         raise BadInput("--from needs --model: the name by which the server knows the model")
     sampling = Sampling(_temperatures(temperatures), samples, top_p, tokens, seed)

@@ -196,6 +196,16 @@ _CONDITIONS = (
         lambda r: r.data.deduplication.cuts_passages,
         "data.deduplication cuts no passages",
     ),
+    _Condition(
+        "data.cleaning.quality.kinds",
+        lambda r: r.data.cleaning.quality.model is not None,
+        "data.cleaning.quality.model is null",
+    ),
+    _Condition(
+        "data.cleaning.perplexity.kinds",
+        lambda r: r.data.cleaning.perplexity.model is not None,
+        "data.cleaning.perplexity.model is null",
+    ),
     _Condition("data.deduplication.bands", lambda r: r.data.deduplication.near, "data.deduplication.near is false"),
     _Condition("data.deduplication.rows", lambda r: r.data.deduplication.near, "data.deduplication.near is false"),
     _Condition(
