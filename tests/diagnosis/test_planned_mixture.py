@@ -94,13 +94,24 @@ def test_a_change_that_was_planned_and_did_not_come_is_found(tmp_path: Path) -> 
     assert found.first_step == pytest.approx(151, abs=2)
 
 
+def _findings(*found: tuple[str, int]) -> list[Finding]:
+    common = {"severity": "warning", "confidence": 0.9, "evidence": (), "remedy": remedy("check_mixture", step=1)}
+    return [Finding(kind=kind, first_step=step, last_step=step + 20, **common) for kind, step in found]
+
+
 def test_a_rise_of_the_loss_is_put_down_to_the_plan_only_where_the_mixture_changes(tmp_path: Path) -> None:
     planned = planned_by(tmp_path, JUMP)
-    common = {"severity": "warning", "confidence": 0.9, "evidence": (), "remedy": remedy("check_mixture", step=1)}
-    found = [("step_rise", step) for step in (90, 151, 155, 240)] + [("nan", 151)]
-    rises = [Finding(kind=kind, first_step=step, last_step=step, **common) for kind, step in found]
-    left = without_planned(rises, planned, spacing=1)
+    level = {"a": np.full(STEPS, 2.0), "c": np.where(STEP_NUMBERS > 150, 9.0, np.nan)}
+    rises = _findings(("step_rise", 90), ("divergence", 151), ("step_drop", 155), ("step_rise", 240), ("nan", 151))
+    left = without_planned(rises, planned, STEP_NUMBERS, level)
     assert [(one.kind, one.first_step) for one in left] == [("step_rise", 90), ("step_rise", 240), ("nan", 151)]
+
+
+def test_a_divergence_at_a_planned_change_is_one_when_the_loss_of_a_source_rises_too(tmp_path: Path) -> None:
+    planned = planned_by(tmp_path, JUMP)
+    risen = {"a": np.where(STEP_NUMBERS > 150, 2.4, 2.0), "b": np.full(STEPS, 2.0)}
+    (left,) = without_planned(_findings(("divergence", 151)), planned, STEP_NUMBERS, risen)
+    assert left.kind == "divergence"
 
 
 def test_a_run_without_stages_or_manifest_has_no_plan(tmp_path: Path) -> None:

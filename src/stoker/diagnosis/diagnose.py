@@ -139,7 +139,7 @@ def find_all(rows: RunRows) -> list[Finding]:
     found += find_document_spikes(rows.documents)
     if rows.text is not None:
         found += find_faint_spikes(rows.curve("loss"))
-    found = without_planned(found, rows.planned, rows.spacing)
+    found = without_planned(found, rows.planned, steps, rows.loss_by_source)
     found += _of_batches(rows, found)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
     incidents = together(found, near)
@@ -166,9 +166,7 @@ def _of_loss(rows: RunRows) -> Iterator[Finding]:
     yield from find_slow_rise(calm)
     yield from find_loss_drops(calm, rate)
     yield from find_plateau(calm, rate)
-    names = names_of(rows.table, "loss_by_source")
-    by_source = {name: rows.numbers(f"loss_by_source.{name}") for name in names}
-    yield from find_source_drift(Curve(rows.steps, rows.numbers("loss")), by_source)
+    yield from find_source_drift(Curve(rows.steps, rows.numbers("loss")), rows.loss_by_source)
 
 
 def _of_figures(rows: RunRows) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 _NOTABLE = 0.02
 """Of the tokens, that move between sources: a smaller change moves no loss that stands out."""
-_FOLLOW = ("source_drift", "step_rise", "step_drop")
+_FOLLOW = ("source_drift", "step_rise", "step_drop", "divergence")
 """What a change of the mixture does to the loss by itself."""
 _ROWS_BEFORE, _ROWS_AFTER = 2, 8
+_ROWS_COMPARED = 32
+_RISEN = 1.1
+"""Times its own loss before: a source that has risen so has not done so for the others' shares."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +66,34 @@ class PlannedMixture:
         return found
 
 
-def without_planned(findings: Iterable[Finding], planned: PlannedMixture | None, spacing: int) -> list[Finding]:
-    """Without changes of a loss that begin where the recipe changes the mixture. `spacing`: steps between rows."""
+def without_planned(
+    findings: Iterable[Finding], planned: PlannedMixture | None, steps: Steps, by_source: Mapping[str, Numbers]
+) -> list[Finding]:
+    """Without changes of the loss that begin where the recipe changes the mixture, and are the mixture's alone.
+
+    They are when no source's own loss has risen by a tenth over the 32 rows before the change. `by_source` [rows]
+    is the loss of each source, NaN where a row has none of it; one that had none before is not asked.
+    """
     if planned is None:
         return list(findings)
-    changes = planned.changes()
-    return [one for one in findings if one.kind not in _FOLLOW or not _within(one.first_step, changes, spacing)]
+    changes = [(begin, end) for begin, end in planned.changes() if steps.size and begin <= steps[-1]]
+    return [one for one in findings if one.kind not in _FOLLOW or not _explained(one, changes, steps, by_source)]
 
 
-def _within(step: int | None, changes: Sequence[tuple[int, int]], spacing: int) -> bool:
-    if step is None:
-        return False
-    return any(first - _ROWS_BEFORE * spacing <= step <= last + _ROWS_AFTER * spacing for first, last in changes)
+def _explained(
+    finding: Finding, changes: Sequence[tuple[int, int]], steps: Steps, by_source: Mapping[str, Numbers]
+) -> bool:
+    at = int(np.searchsorted(steps, finding.first_step or 0))
+    for begin, end in changes:
+        first, after = np.searchsorted(steps, [begin, end + 1])
+        if first - _ROWS_BEFORE <= at < after + _ROWS_AFTER:
+            until = np.searchsorted(steps, finding.last_step or finding.first_step or 0, side="right")
+            return not any(_has_risen(own, int(first), at, int(until)) for own in by_source.values())
+    return False
+
+
+def _has_risen(loss: Numbers, changed: int, begin: int, end: int) -> bool:
+    """Whether a source's loss in rows `begin` to `end` has risen over that before the row `changed`."""
+    before, during = loss[max(0, changed - _ROWS_COMPARED) : changed], loss[begin : max(end, begin + _ROWS_AFTER)]
+    before, during = before[~np.isnan(before)], during[~np.isnan(during)]
+    return bool(before.size and during.size and np.median(during) > _RISEN * np.median(before))

@@ -98,6 +98,12 @@ class RunRows:
         """A column over all rows; NaN where it has no value."""
         return as_numbers(self.table, column)
 
+    @property
+    def loss_by_source(self) -> dict[str, Numbers]:
+        """The loss of each source at each row; NaN where a row has none of it."""
+        names = names_of(self.table, "loss_by_source")
+        return {name: self.numbers(f"loss_by_source.{name}") for name in names}
+
     def trains_on(self, source: str) -> bool:
         """Whether any row has tokens of the source."""
         return bool(np.nansum(self.numbers(f"tokens_by_source.{source}")) > 0)
