@@ -78,30 +78,15 @@ def duplicate_line_character_share(text: Text) -> float:
     return float(text.lines.lengths[text.repeated_lines].sum() / len(text.text))
 
 
-def _paragraphs(text: Text) -> tuple[int, int, int]:
-    """(paragraphs, those that occurred before, their characters)."""
-    seen: set[str] = set()
-    count = repeated = characters = 0
-    for paragraph in text.text.split("\n\n"):
-        if not (own := paragraph.strip()):
-            continue
-        count += 1
-        if own in seen:
-            repeated += 1
-            characters += len(own)
-        seen.add(own)
-    return count, repeated, characters
-
-
 def duplicate_paragraph_share(text: Text) -> float | None:
     """Paragraphs that occurred before, of all."""
-    count, repeated, _ = _paragraphs(text)
+    count, repeated, _ = text.paragraphs
     return repeated / count if count else None
 
 
 def duplicate_paragraph_character_share(text: Text) -> float:
     """Characters in paragraphs that occurred before, of all."""
-    return _paragraphs(text)[2] / len(text.text)
+    return text.paragraphs[2] / len(text.text)
 
 
 def _commonest_words(text: Text, size: int) -> float | None:

@@ -209,6 +209,12 @@ def counted_runs(hashes: Hashes) -> tuple[int, int, int]:
     return int(repeated), int(twins), int(most)
 
 
+def commonest_run(hashes: Hashes) -> tuple[int, int]:
+    """(where the hash that occurs most stands first, how often it occurs); of several such, the lowest hash."""
+    first, count = _commonest(hashes)
+    return int(first), int(count)
+
+
 @compiled
 def _room_for(entries: int) -> int:
     room = 16
@@ -254,6 +260,33 @@ def _counted_runs(hashes: Any) -> Any:
     return repeated, repeated + pairs, most
 
 
+@compiled
+def _commonest(hashes: Any) -> Any:
+    room = _room_for(hashes.size)
+    table = np.full(room, -1, np.int32)
+    counts = np.zeros(room, np.int32)
+    best, most = 0, 0
+    for i in range(hashes.size):
+        place = np.int64(hashes[i] >> np.uint64(32)) & (room - 1)
+        while table[place] >= 0 and hashes[table[place]] != hashes[i]:
+            place = (place + 1) & (room - 1)
+        if table[place] < 0:
+            table[place] = i
+        counts[place] += 1
+        if counts[place] > most or (counts[place] == most and hashes[i] < hashes[best]):
+            best, most = table[place], counts[place]
+    return best, most
+
+
 def ends_a_sentence(last: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     """Which of the code points end a line of running text."""
-    return np.isin(last, _FULL_STOPS)
+    found: npt.NDArray[np.bool_] = _full_stop_table()[last]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _full_stop_table() -> npt.NDArray[np.bool_]:
+    """Whether each code point is one [code points]."""
+    table = np.zeros(_CODE_POINTS, np.bool_)
+    table[_FULL_STOPS] = True
+    return table

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stoker.data.filters.scanning import classes, seen_before
+from stoker.data.filters.scanning import classes, commonest_run, seen_before
 from stoker.data.kernels import compiled
 from stoker.data.minhash import Hashes, shingle_hashes
 
@@ -29,18 +29,10 @@ class SpacedWords:
 
     def commonest_characters(self, size: int) -> int:
         """Characters of all occurrences of the run of `size` words that occurs most, blanks between included."""
-        runs = shingle_hashes(self.hashes, size)
         if len(self) < size:
             return 0
-        order = np.argsort(runs, kind="stable")
-        ordered = runs[order]
-        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        counts = np.diff(starts, append=len(ordered))
-        most = starts[counts.argmax()]
-        if counts.max() < 2:
-            return 0
-        first = int(order[most])
-        return int(counts.max() * (self.lengths[first : first + size].sum() + size - 1))
+        first, count = commonest_run(shingle_hashes(self.hashes, size))
+        return int(count * (self.lengths[first : first + size].sum() + size - 1)) if count > 1 else 0
 
     def repeated_characters(self, size: int) -> int:
         """Characters of the words in runs of `size` that occurred before, each word counted once."""

@@ -46,6 +46,21 @@ class Text:
         return seen_before(self.lines.hashes)
 
     @cached_property
+    def paragraphs(self) -> tuple[int, int, int]:
+        """(its paragraphs between blank lines, those that occurred before, characters of these)."""
+        seen: set[str] = set()
+        count = repeated = characters = 0
+        for paragraph in self.text.split("\n\n"):
+            if not (own := paragraph.strip()):
+                continue
+            count += 1
+            if own in seen:
+                repeated += 1
+                characters += len(own)
+            seen.add(own)
+        return count, repeated, characters
+
+    @cached_property
     def tokens(self) -> Hashes:
         """Hashes of its words (characters, in scripts without spaces), without symbols and punctuation [tokens]."""
         return token_hashes(self.text, symbols=False)
