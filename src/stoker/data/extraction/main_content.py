@@ -229,7 +229,7 @@ def _drop_labels(page: Page, start: int, dropped: bytearray) -> None:
 
 
 def _title(page: Page, start: int) -> int | None:
-    """The heading that the window's title repeats: the first inside of the subtree at `start`, or else before it."""
+    """The heading that the window's title repeats: the first one in the subtree at `start`, or else before it."""
     wanted = _letters(page.title)
     before: int | None = None
     for i in range(page.ends[start]):
