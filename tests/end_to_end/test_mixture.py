@@ -116,3 +116,13 @@ def test_weights_changed_while_a_run_is_on_hold_from_then_on_and_the_record_says
     assert json.loads(shown.stdout)["shares"] == {"english": 0.0, "chinese": 1.0, "code": 0.0, "mathematics": 0.0}
     told = stoker("data", "show", _run(tmp_path).path, "--step", "9")
     assert "mixture in force: chinese 100%" in told.stdout
+
+    losses = stoker("data", "mixture", path, "--losses-of", _run(tmp_path).path, "--json")
+    evaluated = record.evaluations()
+    last = evaluated.filter(evaluated["step"] == evaluated["step"].max())
+    assert json.loads(losses.stdout)["losses"] == pytest.approx(
+        dict(zip(last["source"], last["loss"], strict=True)), abs=1e-6
+    )
+    table = stoker("data", "mixture", path)
+    assert "stage 2: steps 5 to 8, shares changing linearly" in table.stdout
+    assert "whole run: 10 steps, 5,120 tokens" in table.stdout
