@@ -263,14 +263,12 @@ class Trainer:
         samples = bounds_of(self.feed.samples(step))
         evidence = {"samples": samples, "response": guard.response, **alarm.as_evidence()}
         self.record.append("event", self._event(alarm.kind, step=step, **evidence))
-        if guard.response == "rollback" and guard.nothing_applied(alarm):
-            self._decide([guard.leave_out(alarm)])
-            return False
-        if guard.response == "rollback" and (earlier := self._state_before(alarm.first_step)) is not None:
+        goes_back = guard.response == "rollback" and not guard.nothing_applied(alarm)
+        if goes_back and (earlier := self._state_before(alarm.first_step)) is not None:
             self._record_step(step, result)
             self._go_back(earlier, guard.go_back(alarm, earlier))
             return True
-        if guard.response == "ask" or (guard.response == "rollback" and alarm.kind == "non_finite"):
+        if guard.response == "ask" or (goes_back and alarm.kind == "non_finite"):
             self._stop_to_ask(step, result, str(alarm))
         if guard.response != "wait":
             self._decide([guard.leave_out(alarm)])
