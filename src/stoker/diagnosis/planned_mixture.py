@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stoker.data.feeding.stages import Segment, segments_of
 from stoker.diagnosis.recent_past import Numbers, Steps
 from stoker.errors import StokerError
 from stoker.recipe import Recipe
 from stoker.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from stoker.data.feeding.stages import Segment
     from stoker.diagnosis.finding import Finding
 
 _NOTABLE = 0.02
@@ -41,6 +41,8 @@ class PlannedMixture:
         """By the recipe and the manifest that a run keeps; None where they do not say, or there is one mixture."""
         if recipe is None or not recipe.data.mixture.stages:
             return None
+        from stoker.data.feeding.stages import segments_of  # loads torch
+
         try:
             manifest = json.loads(run.corpus.read_text(encoding="utf-8"))
             tokens = {one["name"]: int(one["splits"]["train"]["tokens"]) for one in manifest["sources"]}
