@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.diagnosis import Finding, RunRows, find_all
+from stoker.diagnosis.finding import Kind
 from stoker.diagnosis.planned_mixture import PlannedMixture
 from stoker.durable_files import write_json
 from stoker.monitoring.recent import FollowedRecord
@@ -20,6 +21,10 @@ _NEAR_STEPS = 64
 """The first step of one incident is told a little otherwise as more of it is seen."""
 _GOING_BACK_HELPS = ("roll_back", "leave_out_documents")
 """Remedies that the run itself can follow: it goes back, and leaves the steps at fault out."""
+_DIVERGED: tuple[Kind, ...] = (
+    "divergence", "learning_rate_jump", "update_jump", "gradient_shift", "logit_growth", "repeated_data",
+    "mixture_shift",
+)  # fmt: skip
 _RANKED = {"note": 0, "warning": 1, "alarm": 2}
 
 
@@ -104,10 +109,13 @@ class AskingBack:
 
 
 def calls_for_going_back(finding: Finding) -> bool:
-    """Whether it lasts, and going back is what helps: of a divergence it is, whatever else is to be done."""
+    """Whether it lasts, and going back is what helps: of a divergence it is, whatever else is to be done.
+
+    Where its cause is seen by itself, the finding is of that kind, and only a divergence makes it an alarm.
+    """
     if finding.severity != "alarm" or finding.first_step is None:
         return False
-    return finding.kind == "divergence" or finding.remedy.action in _GOING_BACK_HELPS
+    return finding.kind in _DIVERGED or finding.remedy.action in _GOING_BACK_HELPS
 
 
 def read_asked(path: Path) -> dict[str, Any]:
