@@ -100,7 +100,11 @@ def _listed_packages(source: Source) -> list[InputFile]:
 
 
 def _shown(path: Path, pattern: str, folder: Path) -> str:
-    shown = str(path) if Path(pattern).is_absolute() else os.path.relpath(path, folder)
+    shown, below = str(path), f"{folder}{os.sep}"
+    if not Path(pattern).is_absolute():
+        # What `relpath` does in many steps for one file; there may be millions.
+        inside = shown.startswith(below) and ".." not in pattern
+        shown = shown.removeprefix(below) if inside else os.path.relpath(path, folder)
     # A name that is no text (it happens on Linux) must still be printable and storable.
     return os.fsencode(shown).decode("utf-8", errors="replace").replace(os.sep, "/")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,27 +53,28 @@ def walk(root: Path, skip_folders: frozenset[str] = frozenset()) -> Iterator[str
     """
     seen: set[tuple[int, int]] = set()
 
-    def below(folder: Path, prefix: str) -> Iterator[str]:
-        status = folder.stat()
+    def below(folder: str, prefix: str) -> Iterator[str]:
+        status = Path(folder).stat()
         if (status.st_dev, status.st_ino) in seen:
             return
         seen.add((status.st_dev, status.st_ino))
-        for name in sorted(os.listdir(folder)):
-            if name.startswith("."):
+        with os.scandir(folder) as entries:
+            by_name = sorted(entries, key=lambda entry: entry.name)
+        for entry in by_name:
+            if entry.name.startswith("."):
                 continue
-            path = folder / name
             try:
-                mode = path.stat().st_mode
+                is_folder, is_file = entry.is_dir(), entry.is_file()
             except OSError:
-                continue  # a link to nothing, or to itself
-            if stat.S_ISDIR(mode):
-                if name not in skip_folders:
-                    yield from below(path, f"{prefix}{name}/")
-            elif stat.S_ISREG(mode):
-                yield prefix + name
+                continue  # a link to itself
+            if is_folder:
+                if entry.name not in skip_folders:
+                    yield from below(entry.path, f"{prefix}{entry.name}/")
+            elif is_file:
+                yield prefix + entry.name
 
     # By whole path, so that the order does not depend on which names are folders.
-    yield from sorted(below(root, ""))
+    yield from sorted(below(str(root), ""))
 
 
 def find(base: Path, pattern: str, skip_folders: frozenset[str] = frozenset()) -> list[Path]:
