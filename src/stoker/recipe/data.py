@@ -26,22 +26,22 @@ class Data(Section):
     """A corpus that is prepared already, such as `stoker data import-megatron` writes, relative to the recipe. It
     is trained on as it is: `sources` name its sources and their weights, and their text is not read."""
     on_error: Literal["skip", "stop"] = "stop"
-    """A corrupt line, file or archive stops the preparation with its file, line and byte; or is counted, named in the
-    ledger and skipped, up to `error_budget`."""
+    """A corrupt line, file or archive stops the preparation with its file, line and byte; or is counted, named in
+    the ledger and skipped, up to `error_budget`."""
     error_budget: float = Field(default=0.001, ge=0, le=1)
     """Share of the documents of each source that may be such faults before the preparation stops; ten always may.
     Documents that end a worker process are among them, whatever `on_error` says."""
     document_seconds: float | None = Field(default=10, gt=0)
-    """Processor seconds that reading or cleaning a document of up to a megabyte may take, and again for each further
-    one; what takes longer is set aside as `poisoned`. None lets it take forever."""
+    """Processor seconds that reading or cleaning a document of up to a megabyte may take, and again for each
+    further one; what takes longer is set aside as `poisoned`. None lets it take forever."""
     reuse: bool = False
     """Keep each part of the input as it was read, cleaned and signed (the cleaned text, and 4 bytes for each of
     `deduplication.permutations` and each document), and read only what is new when a file or source is added."""
     workers: int | None = Field(default=None, ge=1)
     """Worker processes for preparation; by default one for each processor, at most two. The output is the same."""
     worker_memory_gb: float | None = Field(default=None, ge=1)
-    """Gigabytes that one worker process may take; by default its share of nine tenths of the machine's memory, and at
-    least 2. A document that needs more is set aside as `poisoned`."""
+    """Gigabytes that one worker process may take; by default its share of nine tenths of the machine's memory, and
+    at least 2. A document that needs more is set aside as `poisoned`."""
     executor: Literal["local", "ray"] = "local"
     """Where the work is done: in processes of this machine, or in tasks of the Ray cluster that `RAY_ADDRESS` names
     (of one on this machine without it). The output is the same."""
