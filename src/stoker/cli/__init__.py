@@ -14,7 +14,6 @@ from stoker.cli.data import verbs as data_verbs
 from stoker.cli.data_mixture import mixture
 from stoker.cli.data_quality import train_classifier, train_perplexity
 from stoker.cli.data_synthesize import collapse, diversity, synthesize, vote
-from stoker.cli.data_synthesize import collapse, diversity, synthesize, vote
 from stoker.cli.data_tokens import compare_tokenizers, export_tokens, fertility, import_megatron
 from stoker.cli.diagnose import diagnose
 from stoker.cli.drill import drill
