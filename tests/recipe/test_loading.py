@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_no_value_anywhere_ends_in_a_traceback(data: st.DataObject) -> None:
         container: Any = full
         for part in place[:-1]:
             container = container[part]
-        container[place[-1]] = data.draw(_broken)
+        container[place[-1]] = deepcopy(data.draw(_broken))  # what is drawn is drawn again: never let it change
     with TemporaryDirectory() as folder:
         path = write(Path(folder), dump(full))
         try:
