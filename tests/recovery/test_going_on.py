@@ -76,6 +76,6 @@ def test_the_time_left_leaves_out_how_long_a_run_took_to_start(monkeypatch: pyte
             task.advance()
             now[0] += 0.1
     line = next(line for line in stream.getvalue().splitlines() if "left" in line)
-    found = re.fullmatch(r"train: (\d+)/600 steps  (\d+) s left", line)
+    found = re.fullmatch(r"train: (\d+)/600 steps  10 steps/s  (\d+) s left", line)
     assert found is not None
     assert int(found[2]) == pytest.approx((600 - int(found[1])) / 10, abs=1)
