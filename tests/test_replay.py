@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from stoker.record import Record
 from stoker.replay import _as_recorded, _FeedAsRecorded, replay_steps
 from stoker.run_directory import RunDirectory
 from stoker.training.origin import corpus_of
+from tests.changed_imports import python_path_that_changes
 from tests.end_to_end.small_job import command, stoker
 from tests.preloaded import environment
 from tests.recovery.dynamic_runs import small_corpus
@@ -29,29 +29,12 @@ pytestmark = pytest.mark.slow
 FACTOR = " of its batch over a usual one's, on the weights of step 72"
 TWO_PROCESSES = "losses and gradients of two processes, from the same weights and batch"
 _WRONG_IN_THE_SECOND_PROCESS = """
-import importlib.util, sys
-
-class AfterItIsLoaded:
-    def find_spec(self, name, path, target=None):
-        if name != "stoker.replay":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        execute = spec.loader.exec_module
-
-        def execute_and_change(module):
-            execute(module)
-            tried = module._tried
-            def tried_by_a_wrong_machine(trial, model, *others):
-                if trial.process == 1:
-                    model.held[-1].parameter.data.view(-1)[0] *= 1.5
-                return tried(trial, model, *others)
-            module._tried = tried_by_a_wrong_machine
-
-        spec.loader.exec_module = execute_and_change
-        return spec
-
-sys.meta_path.insert(0, AfterItIsLoaded())
+tried = module._tried
+def tried_by_a_wrong_machine(trial, model, *others):
+    if trial.process == 1:
+        model.held[-1].parameter.data.view(-1)[0] *= 1.5
+    return tried(trial, model, *others)
+module._tried = tried_by_a_wrong_machine
 """
 
 
@@ -108,8 +91,7 @@ def test_what_a_machine_got_wrong_does_not_come_out_again(wrong_rank: RunDirecto
 def test_a_machine_that_is_wrong_now_disagrees_with_the_other_process(
     wrong_rank: RunDirectory, tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(_WRONG_IN_THE_SECOND_PROCESS)
-    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    paths = python_path_that_changes("stoker.replay", _WRONG_IN_THE_SECOND_PROCESS, tmp_path / "changed")
     result = subprocess.run(
         command("diagnose", wrong_rank.path, "--replay", "--json"),
         capture_output=True,

@@ -17,6 +17,7 @@ import torch
 from stoker.checkpoint import latest, read_weights
 from stoker.record import Record, samples_seen
 from stoker.run_directory import RunDirectory
+from tests.changed_imports import python_path_that_changes
 from tests.end_to_end.small_job import command, stoker, write_job
 from tests.preloaded import environment
 
@@ -89,44 +90,25 @@ def test_torchrun_starts_the_ranks_as_well(job: Path) -> None:
 
 
 _RANK_1_FAILS_AS_IT_STARTS = """
-import importlib.util, sys
-
-class AfterItIsLoaded:
-    def find_spec(self, name, path, target=None):
-        if name != "stoker.training.rank":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        execute = spec.loader.exec_module
-
-        def execute_and_change(module):
-            execute(module)
-            choose = module.choose_device
-            def choose_device(name, local_rank):
-                if local_rank == 1:
-                    raise RuntimeError("the device of this rank fell off the bus")
-                return choose(name, local_rank)
-            module.choose_device = choose_device
-
-        spec.loader.exec_module = execute_and_change
-        return spec
-
-sys.meta_path.insert(0, AfterItIsLoaded())
+choose = module.choose_device
+def choose_device(name, local_rank):
+    if local_rank == 1:
+        raise RuntimeError("the device of this rank fell off the bus")
+    return choose(name, local_rank)
+module.choose_device = choose_device
 """
 
 
 def test_a_rank_that_fails_while_starting_ends_the_run_in_seconds_with_its_error(job: Path, tmp_path: Path) -> None:
     assert stoker("prepare", job).returncode == 0
-    customised = tmp_path / "customised"
-    customised.mkdir()
-    (customised / "sitecustomize.py").write_text(_RANK_1_FAILS_AS_IT_STARTS)
+    paths = python_path_that_changes("stoker.training.rank", _RANK_1_FAILS_AS_IT_STARTS, tmp_path / "changed")
     began = time.monotonic()
     result = subprocess.run(
         command("train", job, "layout.dp_replicate=2", "layout.pp=2"),
         capture_output=True,
         text=True,
         timeout=120,
-        env={**environment(), "PYTHONPATH": f"{customised}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        env={**environment(), "PYTHONPATH": paths},
     )
     assert result.returncode == 1, result.stderr
     assert "rank 1 failed: RuntimeError: the device of this rank fell off the bus" in result.stderr
