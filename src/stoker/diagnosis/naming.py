@@ -120,7 +120,7 @@ def _at_fault(rows: RunRows, incident: Incident, cause: Cause, finding: Finding)
             ranges.append((sample, sample))
     return finding.model_copy(
         update={
-            "severity": "warning" if _are_many(rows, passages) else finding.severity,
+            "severity": "warning" if finding.severity == "note" and _are_many(rows, passages) else finding.severity,
             "first_step": first,
             "last_step": max(first, finding.last_step or first),
             "documents": tuple(ranges),
