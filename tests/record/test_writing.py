@@ -396,3 +396,30 @@ def test_sealing_that_fails_leaves_the_rows_where_they_are(
     assert writer.close()
     assert recorded(tmp_path) == list(range(1, 21))
     assert (tmp_path / "rank-00000/live.frames").stat().st_size > len(MAGIC)
+
+
+@pytest.mark.parametrize("seal_rows", [2, 1000])
+def test_a_writer_that_was_frozen_does_not_disturb_the_one_that_took_its_place(
+    tmp_path: Path, seal_rows: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    frozen = RecordWriter(tmp_path, 0, NEVER, seal_rows=seal_rows)
+    for step in (1, 2, 3):
+        frozen.append("step", step_row(step, 1))
+    assert frozen.flush()
+    second = RecordWriter(tmp_path, 0, NEVER, seal_rows=seal_rows)
+    for step in (3, 4):
+        second.append("step", step_row(step, 2))
+        assert second.flush()
+    for step in (4, 5, 6):
+        frozen.append("step", step_row(step, 1))
+        assert not frozen.flush()
+    second.append("step", step_row(5, 2))
+    assert second.close()
+    assert not frozen.close()
+    assert "has another writer now" in caplog.text
+    record = Record(tmp_path)
+    assert record.gaps() == []
+    assert record.steps(["step", "attempt"]).select("step", "attempt").rows() == [
+        (1, 1), (2, 1), (3, 2), (4, 2), (5, 2)
+    ]  # fmt: skip
+    assert record.rows("step").height == 6

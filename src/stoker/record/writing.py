@@ -11,7 +11,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from stoker.durable_files import explained_disk_errors, remove_partials, sync_folder, write_bytes
+from stoker.durable_files import explained_disk_errors, remove_partials, write_bytes
 from stoker.errors import StokerError
 from stoker.record.framing import MAGIC, Entry, encode_frame, read_frames
 from stoker.record.segments import LIVE_FILE, list_segments, merge, rank_folder, seal, sealed_through
@@ -24,7 +24,10 @@ _log = logging.getLogger(__name__)
 
 
 class RecordWriter:
-    """Appends rows to `folder/rank-NNNNN`. One writer for each rank at a time; the run's lock sees to that.
+    """Appends rows to `folder/rank-NNNNN`. One writer for each rank at a time: the last that began.
+
+    The run's lock sees to that, but for a process that was frozen while another took its place. What such a one
+    still has to say when it wakes up is of a history that was given up, and does not reach the record.
 
     `append` only adds to memory. A thread writes and flushes to the disk every `flush_seconds`,
     and moves full parts into sealed segments. When the disk refuses (full, read-only), one warning
@@ -158,6 +161,7 @@ class RecordWriter:
     def _write_frames(self, frames: bytes) -> None:
         """Write at the end of what is known to be whole, so that a failed attempt is overwritten by the next."""
         descriptor = self._open()
+        self._refuse_if_replaced(descriptor)
         view, position = memoryview(frames), self._size
         while view:
             written = os.pwrite(descriptor, view, position)
@@ -166,17 +170,32 @@ class RecordWriter:
         self._size = position
 
     def _open(self) -> int:
-        """The live file's descriptor; makes the file if there is none and cuts off a torn tail."""
+        """The live file's descriptor. The first time the file is made anew, with the rows that it had.
+
+        A torn tail is not among them, and a writer that still has the file of before open writes into what
+        nobody reads.
+        """
         if self._descriptor is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             if self._size < len(MAGIC):
                 self._keep_damaged_file()
-                write_bytes(self.live_file, MAGIC)
-                self._size = len(MAGIC)
-            self._descriptor = os.open(self.live_file, os.O_RDWR | os.O_CLOEXEC)
-            os.ftruncate(self._descriptor, self._size)
-            sync_folder(self.folder)
+            whole = self.live_file.read_bytes()[: self._size] if self._size >= len(MAGIC) else MAGIC
+            self._begin_live_file(whole)
+        assert self._descriptor is not None
         return self._descriptor
+
+    def _begin_live_file(self, frames: bytes) -> None:
+        """A new live file takes the place of the one there is."""
+        write_bytes(self.live_file, frames)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        self._descriptor = os.open(self.live_file, os.O_RDWR | os.O_CLOEXEC)
+        self._size = len(frames)
+
+    def _refuse_if_replaced(self, descriptor: int) -> None:
+        if not os.path.samestat(os.fstat(descriptor), os.stat(self.live_file)):
+            raise StokerError(f"{self.live_file} has another writer now; this one was taken for gone")
 
     def _keep_damaged_file(self) -> None:
         """A live file whose very beginning is damaged is set aside: not by a kill, so someone may want it."""
@@ -209,12 +228,12 @@ class RecordWriter:
         Whatever goes wrong here, the rows are safe in the live file, and it is tried again later.
         """
         try:
-            seal(self.folder, read_frames(self.live_file).entries)
-            write_bytes(self.live_file, MAGIC)
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
-            self._size, self._live_rows = len(MAGIC), 0
+            entries = read_frames(self.live_file).entries
+            self._refuse_if_replaced(self._open())
+            seal(self.folder, entries)
+            self._refuse_if_replaced(self._open())
+            self._begin_live_file(MAGIC)
+            self._live_rows = 0
             merge(self.folder, self._seal_rows)
             self._seal_failed = False
         except Exception as error:

@@ -85,7 +85,8 @@ class Trainer:
         """Do the steps that are still to do, up to the last one, or until the run goes back to an earlier one."""
         for step, batches in self._batches():
             result = self._step(step, batches)
-            self.moved = self.update_norm.take()
+            with self.clock.phase("communication"):
+                self.moved = self.update_norm.take()
             if self._responds(step, result):
                 return True
             self.position.advance(step, result.tokens, self.step.loss_scale)
