@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from stoker.diagnosis import diagnose
 from stoker.record import Record
+from stoker.run_directory import RunDirectory
 from tests.end_to_end.small_job import stoker, write_job
 
 pytestmark = pytest.mark.slow
@@ -44,3 +46,24 @@ def test_experts_that_are_divided_over_replicas_are_held_against_their_own_copie
     assert drill["blamed"] == [[fault, [1]]]
     events = Record(tmp_path / "drills" / "undisturbed" / "record").events()
     assert "replicas_differ" not in {event["event"] for event in events}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_wrong_weight_that_is_found_many_steps_later_is_named_with_its_rank_and_step(
+    tmp_path: Path, rank: int
+) -> None:
+    """By then the sum of gradients has led all replicas astray."""
+    recipe = write_job(tmp_path, evaluation__every=0, training__steps=20, checkpoint__every=9)
+    layout, fault = ["layout.dp_replicate=2", "recovery.compare_every=18"], f"bitflip_weight@11:{rank}"
+    result = stoker("drill", recipe, *layout, "--fault", fault, "--json", "--folder", tmp_path / "drills")
+    assert result.stdout, result.stderr
+    (drill,) = json.loads(result.stdout)["drills"]
+    assert drill["survived"], json.dumps(drill, indent=1)
+    assert drill["blamed"] == [[fault, [rank]]]
+    [folder] = [one for one in (tmp_path / "drills").iterdir() if one.name != "undisturbed" and one.is_dir()]
+    [told] = [one for one in Record(folder / "record").events() if one["event"] == "silent_corruption"]
+    assert told["step"] == 18
+    assert told["detail"]["first_step"] in (11, 12)
+    [finding] = [one for one in diagnose(RunDirectory(folder)).findings if one.kind == "silent_corruption"]
+    assert finding.first_step == told["detail"]["first_step"]
+    assert finding.ranks == (rank,)

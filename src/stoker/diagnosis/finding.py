@@ -121,11 +121,10 @@ class Finding(BaseModel):
 
     @property
     def rank_of_importance(self) -> tuple[int, int, float, float, int]:
-        """Sorts findings, the most important first: severity, then what has a cause (notes about the pace behind
-        others), what needs nothing done and what is unknown, then by the evidence for the cause, how sure, and the
+        """Sorts findings, the most important first: severity, then what has a cause (of the pace behind what the model
+        learns), what needs nothing done and what is unknown, then by the evidence for the cause, how sure, and the
         earlier."""
-        of_pace = self.severity == "note" and self.kind in PACE
-        known = 3 if self.cause == UNKNOWN else 2 if self.cause == BENIGN else int(of_pace)
+        known = 3 if self.cause == UNKNOWN else 2 if self.cause == BENIGN else int(self.kind in PACE)
         sure = round(self.confidence, 2)
         return -WEIGHT[self.severity], known, -(self.score or 0.0), -sure, self.first_step or 0
 

@@ -50,7 +50,8 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding], looked_at
         "alternatives": _alternatives(ranked[1:]),
         "evidence": _evidence(finding, signs),
     }
-    own = [one for one in members if one.kind in best.shows] or [one for one in members if one.kind in best.kinds]
+    showing = [one for one in members if one.kind in best.shows and one.cause in (UNKNOWN, best.name)]
+    own = showing or [one for one in members if one.kind in best.kinds]
     if own and (best.shows or finding.kind not in best.kinds):  # what else was found then is not what it comes of
         first = min(own, key=lambda one: one.first_step or 0)
         changes |= {"kind": first.kind, "first_step": first.first_step}
@@ -58,12 +59,15 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding], looked_at
     if finding.kind in PACE:  # of what takes longer at the same time, the part and the ranks that it is named for
         said = [one for one in members if one.part and any(one.evidence[0] == sign.evidence for sign in signs)]
         if said:
-            changes |= {"part": said[0].part, "ranks": said[0].ranks}
+            changes |= {"part": said[0].part, "ranks": said[0].ranks, "first_step": said[0].first_step}
             if not best.shows or said[0].kind in best.shows:
                 changes["kind"] = said[0].kind
     if best.remedy is not None and (finding.ranks or "{ranks}" not in REMEDIES[best.remedy]):
         given = {"step": finding.first_step, "ranks": list(finding.ranks)}
         changes["remedy"] = fitting(best.remedy, given)
+    if documents := tuple(dict.fromkeys(pair for one in showing for pair in one.documents)):
+        changes["documents"] = documents  # of which that was said, not all that the text of its steps may show
+        return finding.model_copy(update=changes)
     return _at_fault(rows, incident, best, finding.model_copy(update=changes))
 
 

@@ -154,6 +154,7 @@ def _corruption(event: Event, went_on: bool) -> Finding:
     detail = detail_of(event)
     verdict, ranks = _words(detail, "verdict"), _ranks(detail)
     passing = went_on and verdict not in ("persistent", "undecided")
+    since = {"first_step": first} if isinstance(first := detail.get("first_step"), int) else {}
     return _at(
         event,
         "silent_corruption",
@@ -162,6 +163,7 @@ def _corruption(event: Event, went_on: bool) -> Finding:
         _seen(event, "bits of ranks that should agree", "the same", verdict or "different"),
         cause="wrong_numbers",
         ranks=ranks,
+        **since,
     )
 
 

@@ -4,6 +4,10 @@ Digests of weights and optimizer state are compared over `dp_replicate`, each wi
 experts that are divided over replicas there may be one copy, or one in every second replica. Where they differ, the
 run goes back to its last checkpoint, which was compared before it was saved, and does the steps again: whoever now
 has another digest than the first time was wrong the first time. With three replicas or more the majority names it.
+
+A wrong weight makes its own rank's gradients wrong, and by their sum everybody's weights a step later. So the losses
+that each rank computes alone are kept until replicas are seen to agree: whose are the first to come out otherwise
+when the steps are done again holds the wrong weight, and since that step.
 """
 
 from __future__ import annotations
@@ -61,11 +65,25 @@ class Replicas:
         self._suspicion = suspicion
         self._kept: dict[str, torch.Tensor] = {}
         """The differing tensors, as they were; forgotten with this process."""
+        self._doing_again = False
+        self._sums: dict[int, bytes] = {}
+        """Of the steps since replicas last agreed, what this rank computed alone."""
+        self._other_since = 0
+        """The first of them for which that came out otherwise when it was done again; 0 while there is none."""
 
     @property
     def exist(self) -> bool:
         """Whether there is anything to compare."""
         return self._world.layout.dp_replicate > 1
+
+    def note(self, step: int, own_sums: bytes) -> None:
+        """What this rank computed alone in `step`. Not collective."""
+        if not self.exist:
+            return
+        if not self._doing_again or step not in self._sums:
+            self._sums[step] = own_sums
+        elif not self._other_since and self._sums[step] != own_sums:
+            self._other_since = step
 
     def compare(self, step: int) -> Disagreement | None:
         """Compare the state after `step`. None on every rank when all replicas agree."""
@@ -76,6 +94,8 @@ class Replicas:
         dist.all_gather(everyone, own, group=group)
         differs = torch.tensor([float(any(_differ(other, own).any() for other in everyone))])
         if not float(self._world.sum(differs.to(self._world.device))):
+            if self.suspected_step is None:
+                self._forget()
             return None
         return self._describe(step, names, own, everyone)
 
@@ -84,6 +104,7 @@ class Replicas:
         state = whole_state(self._held, self._optimizer)
         own = [name for name in found.tensors if name in state and state[name].tensor.numel()]
         self._kept = {name: state[name].tensor.clone() for name in own}
+        self._doing_again = True
         if self._world.is_first:
             digests = {str(rank): of_rank for rank, of_rank in found.digests.items()}
             write_json(self._suspicion, {"step": found.step, "tensors": list(found.tensors), "digests": digests})
@@ -94,24 +115,44 @@ class Replicas:
         """The step that is being done again to find out who was wrong."""
         return None if (kept := self._read()) is None else int(kept["step"])
 
-    def who_was_wrong(self) -> tuple[int, ...]:
-        """Ranks whose state after the suspected step, now done again, is another one than the first time.
-
-        Forgets the suspicion.
+    def who_was_wrong(self) -> dict[str, Any]:
+        """For the record: `ranks` whose state after the suspected step, now done again, is another one than the first
+        time, and the `first_step` in which that shows (None where it is not known). Forgets the suspicion.
         """
         kept = self._read()
         assert kept is not None, "a step is suspected"
         _, own = self._own()
         before = kept["digests"].get(str(self._world.rank))
         changed = before is not None and own[:, 1:].tolist() != before
-        wrong = self._world.where(changed)
+        wrong, since = self._first_to_differ(self._world.where(changed))
         if len(wrong) > 1:
             wrong = self._farthest(wrong)
         if self._world.is_first:
             self._suspicion.unlink(missing_ok=True)
         self._world.barrier()
+        self._forget()
+        return {"ranks": wrong, "first_step": since}
+
+    def _forget(self) -> None:
         self._kept.clear()
-        return tuple(wrong)
+        self._sums.clear()
+        self._doing_again, self._other_since = False, 0
+
+    def _first_to_differ(self, changed: list[int]) -> tuple[list[int], int | None]:
+        """Those of the replica whose own losses were the first to come out otherwise, and in which step.
+
+        Where the parts of a model are on several ranks, some see the losses and others hold the weight.
+        """
+        layout = self._world.layout
+        since = torch.zeros(layout.world_size, dtype=torch.float64, device=self._world.device)
+        since[self._world.rank] = self._other_since
+        known = {rank: int(step) for rank, step in enumerate(self._world.sum(since).tolist()) if step}
+        if not known:
+            return changed, None
+        first = min(known.values())
+        replicas = {layout.coordinate(rank).dp_replicate for rank, step in known.items() if step == first}
+        within = [rank for rank in changed if layout.coordinate(rank).dp_replicate in replicas]
+        return within or changed, first
 
     def _farthest(self, changed: list[int]) -> list[int]:
         """A wrong weight makes everybody's gradients wrong: its own rank's state is farthest from the right one.

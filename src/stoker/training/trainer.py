@@ -87,6 +87,7 @@ class Trainer:
             result = self._step(step, batches)
             with self.clock.phase("communication"):
                 self.moved = self.update_norm.take()
+            self.replicas.note(step, result.own_sums)
             if self._responds(step, result):
                 return True
             self.position.advance(step, result.tokens, self.step.loss_scale)
@@ -297,8 +298,7 @@ class Trainer:
             found = self.replicas.compare(step)
         if found is None:
             if suspected:
-                wrong = self.replicas.who_was_wrong()
-                self.record.append("event", self._event("silent_corruption", ranks=list(wrong)))
+                self.record.append("event", self._event("silent_corruption", **self.replicas.who_was_wrong()))
             return False
         self.record.append(
             "event", self._event("replicas_differ", tensors=list(found.tensors), ranks=list(found.at_fault))

@@ -134,6 +134,7 @@ DATA = (
         name="repeated_text",
         group="data",
         kinds=(*_OF_TEXT, "repeated_data"),
+        shows=("repeated_data",),
         signature="The documents say the same over and over, or several of the step are one and the same. The "
         "loss of such text falls within it, and what follows suffers.",
         evidence=_repeated_text,

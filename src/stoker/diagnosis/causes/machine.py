@@ -250,6 +250,7 @@ MACHINE = (
         name="wrong_numbers",
         group="machine",
         kinds=("silent_corruption", "gradient_growth", "spike", "divergence", "nan"),
+        shows=("silent_corruption",),
         signature="A rank computes something else than others do from the same bits; or the gradient of one part "
         "of the model is many times its usual in one row, while the loss of that row is usual.",
         evidence=_wrong_numbers,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stoker.diagnosis.causes.cause import RECORDED, Cause, Sign
+from stoker.diagnosis.causes.cause import RECORDED, Cause, Sign, from_confidence
 from stoker.diagnosis.causes.incident import LOSS_KINDS, Incident
 from stoker.diagnosis.causes.signs import of_members, said
 from stoker.diagnosis.finding import UNKNOWN, Kind
@@ -125,10 +125,21 @@ def _length(incident: Incident) -> Iterator[Sign]:
 
 def _logits(incident: Incident) -> Iterator[Sign]:
     yield from of_members(incident, "logit_growth", may_follow=True)
+    yield from _after_a_jump(incident, "logit_growth")
 
 
 def _router(incident: Incident) -> Iterator[Sign]:
     yield from of_members(incident, "router_collapse", may_follow=True)
+    yield from _after_a_jump(incident, "router_collapse")
+
+
+def _after_a_jump(incident: Incident, kind: Kind) -> Iterator[Sign]:
+    """Weights that are moved by larger steps go astray: then that is what it comes of."""
+    jump, own = next(iter(incident.of_kind("learning_rate_jump")), None), next(iter(incident.of_kind(kind)), None)
+    if jump is None or own is None or jump.first_step is None or own.first_step is None:
+        return
+    if jump.first_step <= own.first_step + incident.rows.spacing:
+        yield Sign(jump.evidence[0], -from_confidence(jump.confidence) / 2)
 
 
 def _scale(incident: Incident) -> Iterator[Sign]:
