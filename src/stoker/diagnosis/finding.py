@@ -124,7 +124,7 @@ class Finding(BaseModel):
         """Sorts findings, the most important first: severity, then what has a cause (of the pace behind what the model
         learns), what needs nothing done and what is unknown, then by the evidence for the cause, how sure, and the
         earlier."""
-        known = 3 if self.cause == UNKNOWN else 2 if self.cause == BENIGN else int(self.kind in PACE)
+        known = 2 if self.cause == UNKNOWN else int(self.kind in PACE or self.cause == BENIGN)
         sure = round(self.confidence, 2)
         return -WEIGHT[self.severity], known, -(self.score or 0.0), -sure, self.first_step or 0
 

@@ -52,7 +52,7 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding], looked_at
     }
     showing = [one for one in members if one.kind in best.shows and one.cause in (UNKNOWN, best.name)]
     own = showing or [one for one in members if one.kind in best.kinds]
-    if own and (best.shows or finding.kind not in best.kinds):  # what else was found then is not what it comes of
+    if own and (showing or finding.kind not in best.kinds):  # what else was found then is not what it comes of
         first = min(own, key=lambda one: one.first_step or 0)
         changes |= {"kind": first.kind, "first_step": first.first_step}
         changes["ranks"] = tuple(sorted({rank for one in own for rank in one.ranks}))
@@ -66,7 +66,10 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding], looked_at
         given = {"step": finding.first_step, "ranks": list(finding.ranks)}
         changes["remedy"] = fitting(best.remedy, given)
     if documents := tuple(dict.fromkeys(pair for one in showing for pair in one.documents)):
-        changes["documents"] = documents  # of which that was said, not all that the text of its steps may show
+        # Of which that was said, not all that the text of its steps may show.
+        changes["documents"] = documents
+        changes["names"] = tuple(dict.fromkeys(name for one in showing for name in one.names))
+        changes["sources"] = tuple(dict.fromkeys(name for one in showing for name in one.sources))
         return finding.model_copy(update=changes)
     return _at_fault(rows, incident, best, finding.model_copy(update=changes))
 

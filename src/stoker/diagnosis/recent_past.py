@@ -76,6 +76,14 @@ def rolling_median(values: Numbers, window: int, fewest: int = 3) -> Numbers:
     return _numbers(pl.Series(values, nan_to_null=True).rolling_median(window, min_samples=fewest))
 
 
+def rolling_low(values: Numbers, window: int, fewest: int = 3) -> Numbers:
+    """Lower quartile of the `window` values up to and with each; see `rolling_median`.
+
+    What disturbs a machine makes steps longer and none shorter: of a few of them the shorter ones say more.
+    """
+    return _numbers(pl.Series(values, nan_to_null=True).rolling_quantile(0.25, "nearest", window, min_samples=fewest))
+
+
 def past_quantile(values: Numbers, quantile: float, rows: int, fewest: int = 3) -> Numbers:
     """The quantile over a long past of `rows` rows up to and with each; NaN where fewer than `fewest` are known.
 

@@ -21,6 +21,7 @@ from stoker.diagnosis.recent_past import (
     as_steps,
     likelihood,
     past_median,
+    rolling_low,
     rolling_median,
     shifted,
     window_of,
@@ -152,16 +153,16 @@ def _of_part(rank: int, part: Part, of_rank: Parts) -> list[_Longer]:
     # Over a long past: steps that were long for a while must not make what came behind them look larger.
     step = shifted(past_median(of_rank.total, 8 * window), 1)
     share = np.nan_to_num(seconds) / np.where(np.isfinite(step) & (step > 0), step, np.nan)
-    middle = rolling_median(share, _TOGETHER)
-    expected = shifted(rolling_median(share, window, _TOGETHER), _TOGETHER)
-    around = np.abs(middle - expected)
+    level = rolling_low(share, _TOGETHER) if part == "compute" else rolling_median(share, _TOGETHER)
+    expected = shifted(rolling_median(level, window, _TOGETHER), _TOGETHER)
+    around = np.abs(level - expected)
     spread = shifted(TO_DEVIATIONS * past_median(around, 8 * window, _TOGETHER), _TOGETHER)
     limit = np.maximum(_DEVIATIONS * np.fmax(spread, _LEAST_DEVIATION), _LEAST)
     known = np.isfinite(expected) & np.isfinite(limit) & (np.arange(share.size) >= max(3 * _TOGETHER, window))
     usual = Usual(np.nan_to_num(expected), np.where(known, limit, np.inf))
     found = [
         _longer(rank, part, of_rank, share, one)
-        for one in excursions(np.nan_to_num(middle), usual)
+        for one in excursions(np.nan_to_num(level), usual)
         if one.rows >= _TOGETHER // 2
     ]
     return [one for one in found if one.score >= _LEAST_SCORE]
