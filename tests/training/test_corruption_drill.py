@@ -67,3 +67,30 @@ def test_a_wrong_weight_that_is_found_many_steps_later_is_named_with_its_rank_an
     [finding] = [one for one in diagnose(RunDirectory(folder)).findings if one.kind == "silent_corruption"]
     assert finding.first_step == told["detail"]["first_step"]
     assert finding.ranks == (rank,)
+
+
+@pytest.mark.parametrize(
+    ("fault", "step", "first"),
+    [
+        pytest.param("bitflip_local_gradient@6:{rank}:bit=20", 6, 6, id="in the step that is looked at"),
+        pytest.param("bitflip_weight@5:{rank}", 6, 5, id="before it"),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_two_ranks_that_disagree_the_step_that_is_done_again_tells_who_was_wrong(
+    tmp_path: Path, fault: str, step: int, first: int, rank: int
+) -> None:
+    recipe = write_job(tmp_path, recovery__spot_check_every=3, evaluation__every=0, training__steps=8)
+    layout, fault = ["layout.dp_replicate=2", "recovery.compare_every=100"], fault.format(rank=rank)
+    result = stoker("drill", recipe, *layout, "--fault", fault, "--json", "--folder", tmp_path / "drills")
+    assert result.stdout, result.stderr
+    (drill,) = json.loads(result.stdout)["drills"]
+    assert drill["survived"], json.dumps(drill, indent=1)
+    folder = tmp_path / "drills" / "drill-001"
+    told = [one for one in Record(folder / "record").events() if one["event"] == "silent_corruption"]
+    assert [(one["step"], one["detail"]["verdict"]) for one in told] == [(step, "undecided"), (step, "transient")]
+    assert told[0]["detail"]["ranks"] == [0, 1]
+    assert told[1]["detail"]["ranks"] == [rank]
+    assert abs(told[1]["detail"]["first_step"] - first) <= 1
+    [finding] = [one for one in diagnose(RunDirectory(folder)).findings if one.kind == "silent_corruption"]
+    assert finding.ranks == (rank,)

@@ -32,7 +32,7 @@ def told(events: Iterable[Event], last_step: int | None) -> list[Finding]:
     `last_step` is the last of the run's final history: what was followed by steps no longer stands in the way.
     """
     found: dict[tuple[Any, ...], list[Finding]] = {}
-    for event in events:
+    for event in _without_settled(events):
         tell = _TELLERS.get(str(event.get("event")))
         if tell is not None:
             finding = tell(event, _went_on(event, last_step))
@@ -41,6 +41,15 @@ def told(events: Iterable[Event], last_step: int | None) -> list[Finding]:
                 key = (*key, finding.first_step)
             found.setdefault(key, []).append(finding)
     return [_together(same) for same in found.values()]
+
+
+def _without_settled(events: Iterable[Event]) -> Iterator[Event]:
+    """Without what left open which of two ranks was wrong, where doing the step again has told."""
+    every = list(events)
+    settled = {_step(event) for event in every if detail_of(event).get("settles")}
+    for event in every:
+        if _step(event) not in settled or _words(detail_of(event), "verdict") != "undecided":
+            yield event
 
 
 def _went_on(event: Event, last_step: int | None) -> bool:

@@ -94,8 +94,8 @@ class Replicas:
         dist.all_gather(everyone, own, group=group)
         differs = torch.tensor([float(any(_differ(other, own).any() for other in everyone))])
         if not float(self._world.sum(differs.to(self._world.device))):
-            if self.suspected_step is None:
-                self._forget()
+            if not self._doing_again:
+                self.forget()
             return None
         return self._describe(step, names, own, everyone)
 
@@ -124,35 +124,41 @@ class Replicas:
         _, own = self._own()
         before = kept["digests"].get(str(self._world.rank))
         changed = before is not None and own[:, 1:].tolist() != before
-        wrong, since = self._first_to_differ(self._world.where(changed))
+        changes = self._world.where(changed)
+        suspects, since = self.first_to_differ()
+        wrong = [rank for rank in changes if rank in suspects] or changes
         if len(wrong) > 1:
             wrong = self._farthest(wrong)
         if self._world.is_first:
             self._suspicion.unlink(missing_ok=True)
         self._world.barrier()
-        self._forget()
+        self.forget()
         return {"ranks": wrong, "first_step": since}
 
-    def _forget(self) -> None:
+    def watch(self) -> None:
+        """The steps that have been noted are done again from here on."""
+        self._doing_again = True
+
+    def forget(self) -> None:
+        """Replicas agree; what is noted from here on is of steps that nobody doubts."""
         self._kept.clear()
         self._sums.clear()
         self._doing_again, self._other_since = False, 0
 
-    def _first_to_differ(self, changed: list[int]) -> tuple[list[int], int | None]:
-        """Those of the replica whose own losses were the first to come out otherwise, and in which step.
+    def first_to_differ(self) -> tuple[tuple[int, ...], int | None]:
+        """Ranks of the replica whose own losses were the first to come out otherwise, and in which step.
 
-        Where the parts of a model are on several ranks, some see the losses and others hold the weight.
+        All of its ranks: where the parts of a model are on several, some see the losses and others hold the weight.
+        None where nothing came out otherwise. Collective.
         """
         layout = self._world.layout
         since = torch.zeros(layout.world_size, dtype=torch.float64, device=self._world.device)
         since[self._world.rank] = self._other_since
         known = {rank: int(step) for rank, step in enumerate(self._world.sum(since).tolist()) if step}
-        if not known:
-            return changed, None
-        first = min(known.values())
+        first = min(known.values(), default=None)
         replicas = {layout.coordinate(rank).dp_replicate for rank, step in known.items() if step == first}
-        within = [rank for rank in changed if layout.coordinate(rank).dp_replicate in replicas]
-        return within or changed, first
+        ranks = range(layout.world_size)
+        return tuple(rank for rank in ranks if layout.coordinate(rank).dp_replicate in replicas), first
 
     def _farthest(self, changed: list[int]) -> list[int]:
         """A wrong weight makes everybody's gradients wrong: its own rank's state is farthest from the right one.

@@ -18,9 +18,11 @@ import torch
 
 from stoker.checkpoint.agreement import from_everyone
 from stoker.data.feeding import Feed
+from stoker.errors import StokerError
 from stoker.layout import Layout
 from stoker.parallel.alone import Glance, Seen, Witness, apart, forget
 from stoker.training.precision import autocast
+from stoker.training.replicas import Replicas
 from stoker.training.step import TrainingStep, inputs_of
 
 Kind = Literal["transient", "persistent", "undecided"]
@@ -69,6 +71,22 @@ class Verdict:
             for rank, one in self.votes.items()
         }
         return {"verdict": self.kind, "votes": votes}
+
+    def refusal(self, step: int, why: str) -> StokerError:
+        """That the run does not go on with these ranks."""
+        ranks = ", ".join(map(str, self.ranks))
+        return StokerError(
+            f"step {step}: {self}. {why} Take the machine of rank {ranks} out and give the command again."
+        )
+
+
+@dataclass(frozen=True)
+class _Unsettled:
+    """A disagreement of two, about a step that is to be done again."""
+
+    step: int
+    micro_batches: int | None
+    verdict: Verdict
 
 
 def judge(votes: Mapping[int, Votes], layout: Layout) -> Verdict | None:
@@ -134,13 +152,19 @@ class SecondOpinion:
         self.named: set[int] = set()
         """Ranks that were wrong since this process began."""
         self._warm = False
+        self._unsettled: _Unsettled | None = None
         self._tables: list[list[Seen]] = []
 
-    def due(self, step: int) -> bool:
-        """Whether a spot check of `step` is due. Not in a process's first step: it may be half done already."""
+    def spot_check(self, step: int) -> AbstractContextManager[None]:
+        """Around the computation of `step`: asks where a check is due, or where ranks have disagreed about it.
+
+        Not in a process's first step: it may be half done already.
+        """
         warm, self._warm = self._warm, True
         every = self._recipe.recovery.spot_check_every
-        return warm and self.possible and every > 0 and step % every == 0
+        if self._unsettled is not None and self._unsettled.step == step:
+            return self.asked(step, self._unsettled.micro_batches)
+        return self.asked(step, 1) if warm and every > 0 and step % every == 0 else nullcontext()
 
     def asked(self, step: int, micro_batches: int | None) -> AbstractContextManager[None]:
         """Around the computation of `step`: the guard leaves the update out when another rank disagrees.
@@ -161,7 +185,31 @@ class SecondOpinion:
         votes = [Votes(*of_rank) for of_rank in zip(own, again, second, second_again, third, strict=True)]
         verdict = judge(dict(enumerate(votes)), self._world.layout)
         assert verdict is not None, "there was a disagreement"
+        self._unsettled = _Unsettled(step, micro_batches, verdict) if verdict.kind == "undecided" else None
         return verdict
+
+    def settle(self, step: int, replicas: Replicas) -> dict[str, Any] | None:
+        """For the record: which of two ranks was wrong, now that they agree about `step`, which was done again.
+
+        Whose bits are those of now was right. Where the weights were wrong already, whose own losses were the first
+        to come out otherwise was not. None where there was nothing to settle, or nothing shows it. Collective.
+        """
+        unsettled = self._unsettled
+        if unsettled is None or unsettled.step != step or self.passed != step:
+            return None
+        self._unsettled, wrong = None, set[int]()
+        for rank, votes in unsettled.verdict.votes.items():
+            other, now = counterpart(self._world.layout, rank, 1), self._tables[0][rank]
+            wrong |= {other} if now == votes.own else {rank} if now == votes.second else set()
+        first = step
+        if len(wrong) != 1:
+            ranks, since = replicas.first_to_differ()
+            wrong, first = set(ranks), since or step
+        replicas.forget()
+        if not wrong:
+            return None
+        self.named = wrong | (self.named - set(unsettled.verdict.ranks))
+        return {"ranks": sorted(wrong), "first_step": first, "verdict": "transient", "settles": True}
 
     @contextmanager
     def _asked(self, step: int, micro_batches: int | None) -> Iterator[None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
@@ -143,10 +142,12 @@ class Trainer:
         guard = self.step.guard
         before = guard.vigilance.as_state()
         guard.on_trial = self.recipe.recovery.replay and guard.can_leave_out
-        with self.opinion.asked(step, 1) if self.opinion.due(step) else nullcontext():
+        with self.opinion.spot_check(step):
             first = self._once(step, batches)
         if guard.doubted:
             self.verdict = self.opinion.find(step, 1)
+        elif settled := self.opinion.settle(step, self.replicas):
+            self.record.append("event", self._event("silent_corruption", step, **settled))
         if guard.alarm is None or not guard.on_trial:
             return first
         guard.on_trial = False
@@ -346,10 +347,8 @@ class Trainer:
         if again or earlier is None or guard.interventions.count >= self.recipe.recovery.most_interventions:
             self.saver.forget()  # nothing goes on from a state that may be wrong
             why = "It did so before." if again else "There is no state to go back to, or it was done too often."
-            raise StokerError(
-                f"step {step}: {verdict}. {why} Take the machine of rank {', '.join(map(str, verdict.ranks))} out "
-                "and give the command again."
-            )
+            raise verdict.refusal(step, why)
+        self.replicas.watch()
         self._go_back(earlier, [guard.do_again(step, earlier, str(verdict))])
 
     def _compare_clocks(self) -> None:
