@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.imported import remedy
 from stoker.durable_files import sha256_of_file
 from stoker.errors import StokerError
 from stoker.plural import counted
@@ -39,8 +40,7 @@ class DamagedCorpus(StokerError):
 
     def __init__(self, file: Path, what: str, folder: Path) -> None:
         super().__init__(
-            f"{file}: {what}. The prepared corpus cannot be used: delete {folder}, then "
-            "`stoker prepare RECIPE` makes it again from the text."
+            f"{file}: {what}. The prepared corpus cannot be used: {remedy(folder)}."
         )
 
 

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stoker.data.imported import remedy
 from stoker.data.ledger.description import Description
 from stoker.data.ledger.funnel import funnel_of
 from stoker.data.ledger.index import PLACE, Hashes, Identifiers, Places
@@ -188,12 +189,9 @@ class Ledger:
         if not path.is_file():
             if (self._folder / part_name(0)).is_file():
                 raise StokerError(
-                    f"{self._folder} is of an older format, which says less of each document; delete {self.corpus} "
-                    "and run `stoker prepare RECIPE` again"
+                    f"{self._folder} is of an older format, which says less of each document; {remedy(self.corpus)}"
                 )
-            raise StokerError(
-                f"{self._folder} holds no ledger; delete {self.corpus} and run `stoker prepare RECIPE` again"
-            )
+            raise StokerError(f"{self._folder} holds no ledger; {remedy(self.corpus)}")
         try:
             written = json.loads(path.read_text(encoding="utf-8"))
             if written["format"] != FORMAT:
@@ -209,10 +207,7 @@ class Ledger:
             raise self._damaged(path, _first_line(error)) from None
 
     def _damaged(self, path: Path, what: str) -> StokerError:
-        return StokerError(
-            f"{path}: {what}. The ledger is damaged: delete {self.corpus}, then `stoker prepare RECIPE` makes it "
-            "again"
-        )
+        return StokerError(f"{path}: {what}. The ledger is damaged: {remedy(self.corpus)}")
 
 
 def _first_line(error: Exception) -> str:
