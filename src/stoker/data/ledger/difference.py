@@ -208,10 +208,7 @@ def _thresholds(first: Ledger, second: Ledger) -> tuple[MovedThreshold, ...]:
     ]
     lines = _merged(list(sides[0]), list(sides[1]))
     moved = [line for line in lines if sides[0].get(line) != sides[1].get(line)]
-    return tuple(
-        MovedThreshold(*line[:3], *(side.get(line) for side in sides))
-        for line in moved
-    )
+    return tuple(MovedThreshold(*line[:3], *(side.get(line) for side in sides)) for line in moved)
 
 
 def _merged(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
