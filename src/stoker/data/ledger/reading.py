@@ -130,7 +130,10 @@ class Ledger:
 
     def hashes(self) -> tuple[Hashes, Places]:
         """The hashes of all identifiers, ascending, and the rows that have them. Both [rows]."""
-        return self._identifiers.in_order()
+        hashes, places = self._identifiers.in_order()
+        if len(places) and int(places.max()) >= len(places):
+            raise self._damaged(self._folder / IDENTIFIERS, f"it names row {int(places.max()):,} of {len(places):,}")
+        return hashes, places
 
     def columns(self, names: Sequence[str | pl.Expr]) -> pl.DataFrame:
         """Some columns of all rows."""
@@ -203,6 +206,8 @@ class Ledger:
             raise self._damaged(path, _first_line(error)) from None
 
     def _opened(self, path: Path, opening: Callable[[Path], _Opened]) -> _Opened:
+        if not path.is_file():  # a folder would be read as a table of all that is in it
+            raise self._damaged(path, "missing")
         try:
             return opening(path)
         except (pa.ArrowException, OSError, ValueError) as error:
