@@ -39,7 +39,6 @@ _DISK_REASONS = {
     errno.EFBIG: "the file would exceed the allowed size; raise the limit (ulimit -f) and run again",
     errno.ENAMETOOLONG: "the name is too long for this file system; choose a shorter one",
     errno.EISDIR: "a folder stands where a file is expected; move it away or choose another name",
-    errno.ENOTEMPTY: "a folder that is not empty stands there; move it away or choose another",
     errno.EEXIST: "a file stands where a folder is expected; move it away or choose another folder",
     errno.ENOTDIR: "a file stands where a folder is expected; move it away or choose another folder",
     errno.EROFS: "the folder is read-only; choose another or make it writable",
@@ -175,8 +174,9 @@ def durable_folder(final: Path) -> Iterator[Path]:
     with explained_disk_errors(final):
         if os.path.lexists(final) and (not final.is_dir() or any(final.iterdir())):
             raise BadInput(f"{final} exists already and is not an empty folder; name another")
-        partial.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+        with explained_disk_errors(final.parent):
+            partial.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _hold_folder(descriptor, partial, final)
             try:

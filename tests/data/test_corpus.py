@@ -87,7 +87,9 @@ def test_a_token_that_the_vocabulary_does_not_have_is_a_damaged_file(tmp_path: P
     documents = [[1], [2], [3], [4, VOCABULARY_SIZE, 5]]
     store = build_corpus(tmp_path / "c", {"a": {"train": documents}}).store("a", "train")
     assert store.read(0, 4).tolist() == [1, 2, 3, 4]
-    with pytest.raises(DamagedCorpus, match=r"train-00001\.tokens: it holds token 258, and the vocabulary ends at 257"):
+    with pytest.raises(
+        DamagedCorpus, match=r"train-00001\.tokens: it holds token 258, and the vocabulary ends at 257"
+    ):
         store.read(2, 6)
 
 

@@ -120,24 +120,26 @@ def funnel(
 
     Example: `stoker data funnel recipe.yaml --by content`
     """
-    from stoker.cli.data_shown import falls_text, funnel_text
+    from stoker.cli.data_shown import falls_text, funnel_text, import_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.falls import all_warnings, falls, warnings
 
-    ledger = Ledger(corpus_at(corpus).folder)
+    found = corpus_at(corpus)
+    ledger = Ledger(found.folder)
     if by is None:
         entries = ledger.funnel()
         if json:
             print_json(entries)
         else:
-            print_result(funnel_text(entries, all_warnings(ledger.summary(), ledger.description)))
+            warned = all_warnings(ledger.summary(), ledger.description)
+            print_result(funnel_text(entries, warned) + import_text(found.manifest))
         return
     cells = falls(ledger.summary(), ledger.description, by)
     if json:
         print_json({"by": by, "falls": [cell.as_json() for cell in cells], "warnings": warnings(cells)})
     else:
-        print_result(falls_text(cells, by, warnings(cells)))
+        print_result(falls_text(cells, by, warnings(cells)) + import_text(found.manifest))
 
 
 @verbs.command()
@@ -162,7 +164,7 @@ def why(
 
     Example: `stoker data why runs/first books/emma.txt --steps`
     """
-    from stoker.cli.data_shown import history_text, ledger_table, trainings_text
+    from stoker.cli.data_shown import history_text, import_text, ledger_table, trainings_text
     from stoker.corpus_lookup import corpus_at, history_of
     from stoker.data.ledger import Ledger
 
@@ -178,6 +180,8 @@ def why(
         print_result(trainings_text([(row["identifier"], trained[_key(row)]) for row in rows]))
     if (total := ledger.rows_of(rows[0]["file"])) > len(rows) == count:
         print_result(f"and {total - len(rows):,} more of this file; --count prints more")
+    if note := import_text(found.manifest):
+        print_result(note)
 
 
 def _key(row: dict[str, Any]) -> tuple[str, int]:
@@ -227,13 +231,12 @@ def sample(
     found = corpus_at(corpus)
     ledger = Ledger(found.folder)
     if kept and not rules_for(ledger, reason):
-        raise BadInput(f"--kept needs a reason with a threshold, which {reason!r} is not")
+        raise BadInput(_with_note(f"--kept needs a reason with a threshold, which {reason!r} is not", found))
     borders = borderline(ledger, reason, count, kept)
     rows = ledger.at([border.row for border in borders]) if borders or kept else ledger.sample(reason, count)
     if not rows:
-        raise BadInput(
-            f"no document has the reason or verdict {reason!r}; `stoker data funnel` lists those there are"
-        )
+        unknown = f"no document has the reason or verdict {reason!r}; `stoker data funnel` lists those there are"
+        raise BadInput(_with_note(unknown, found))
     excerpts = _excerpts(corpus, found, rows, characters)
     beside: Sequence[Borderline | None] = borders or [None] * len(rows)
     if not json:
@@ -245,6 +248,14 @@ def sample(
             for row, border, excerpt in zip(rows, beside, excerpts, strict=True)
         ]
     )
+
+
+def _with_note(message: str, corpus: Corpus) -> str:
+    """A message, and what the corpus cannot tell where its tokens were imported."""
+    from stoker.data.imported import import_note
+
+    note = import_note(corpus.manifest)
+    return message if note is None else f"{message}. The corpus holds {note}"
 
 
 def _excerpts(path: Path, corpus: Corpus, rows: list[dict[str, Any]], characters: int) -> list[Excerpt]:
@@ -265,16 +276,17 @@ def diff(
 
     Example: `stoker data diff runs/first recipe.yaml`
     """
-    from stoker.cli.data_shown import difference_text
+    from stoker.cli.data_shown import difference_text, import_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.difference import difference
 
-    before, after = Ledger(corpus_at(first).folder), Ledger(corpus_at(second).folder)
+    corpora = corpus_at(first), corpus_at(second)
+    before, after = (Ledger(corpus.folder) for corpus in corpora)
     found = difference(before, after, count)
     samples = [before.at(one.first_rows) or after.at(one.second_rows) for one in found.transitions]
     if not json:
-        print_result(difference_text(found, samples))
+        print_result(difference_text(found, samples) + "".join(import_text(one.manifest) for one in corpora))
         return
     written = found.as_json()
     for transition, rows in zip(written["transitions"], samples, strict=True):
@@ -297,11 +309,17 @@ def what_if(
     """
     from stoker.cli.data_shown import what_if_text
     from stoker.corpus_lookup import corpus_at
+    from stoker.data.imported import is_imported
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.what_if import what_if as ask
 
-    ledger = Ledger(corpus_at(corpus).folder)
-    found = ask(ledger, _thresholds(thresholds), count)
+    prepared = corpus_at(corpus)
+    ledger, moved = Ledger(prepared.folder), _thresholds(thresholds)
+    if is_imported(prepared.manifest):
+        raise BadInput(
+            _with_note("no rules were asked of this corpus, so there are no thresholds to move", prepared)
+        )
+    found = ask(ledger, moved, count)
     samples = {change: ledger.at(rows) for change, rows in found.rows.items()}
     if json:
         print_json(found.as_json() | {"documents": samples})

@@ -70,8 +70,18 @@ def funnel_text(entries: Sequence[Mapping[str, Any]], warned: Sequence[str]) -> 
     return table(["source", "stage", "reason", "documents", "bytes"], rows) + _warned(warned)
 
 
+def import_text(manifest: Mapping[str, Any]) -> str:
+    """What an imported corpus is, as a note behind an answer; empty for one that was prepared from text."""
+    from stoker.data.imported import import_note
+
+    note = import_note(manifest)
+    return "" if note is None else f"\nnote: {printable(note)}\n"
+
+
 def falls_text(cells: Sequence[Fall], by: str, warned: Sequence[str]) -> str:
     """Shares that every reason takes of every group."""
+    if not cells:
+        return "no document was dropped\n"
     groups = list(dict.fromkeys(cell.group for cell in cells))
     reached = {name: max(cell.reached for cell in cells if cell.group == name) for name in groups}
     shown = sorted(groups, key=lambda name: -reached[name])[:_GROUPS_SHOWN]
@@ -234,7 +244,7 @@ def _measures(row: Mapping[str, Any], description: Description) -> str:
     """The measures of a document beside the thresholds of its source; a mark where one is beyond."""
     rules: dict[str, list[str]] = {}
     for source, _, rule in description.rules():
-        if source.name == row["source"]:
+        if source.name == row["source"] and rule.concerns(row["language"]):
             value = row.get(_MEASURE + rule.measure)
             sign = ">" if rule.drops == "above" else "<"
             mark = " !" if rule.rejects(value) else ""

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.imported import remedy
 from stoker.data.manifest import TOKEN_TYPES, problem_of
 from stoker.durable_files import sha256_of_file
 from stoker.errors import StokerError
@@ -39,10 +40,7 @@ class DamagedCorpus(StokerError):
     """A file of a prepared corpus is missing, cut short, altered, or of another format."""
 
     def __init__(self, file: Path, what: str, folder: Path) -> None:
-        super().__init__(
-            f"{file}: {what}. The prepared corpus cannot be used: delete {folder}, then "
-            "`stoker prepare RECIPE` makes it again from the text."
-        )
+        super().__init__(f"{file}: {what}. The prepared corpus cannot be used: {remedy(folder)}.")
 
 
 @dataclass(frozen=True)
@@ -182,8 +180,8 @@ class Corpus:
     def open(cls, folder: Path, verify: bool = False) -> Corpus:
         """Open the corpus in `folder` and check that its files are all there and of the right size.
 
-        `verify` also compares every file's SHA-256 with the manifest, which otherwise only the tokenizer's is. Raises `DamagedCorpus`
-        naming the first file that is wrong and what makes it right again.
+        `verify` also compares every file's SHA-256 with the manifest, which otherwise only the tokenizer's is.
+        Raises `DamagedCorpus` naming the first file that is wrong and what makes it right again.
         """
         corpus = cls(folder, _read_manifest(folder))
         for shard in corpus._shards():

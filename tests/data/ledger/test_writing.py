@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +108,19 @@ def test_an_index_that_names_rows_there_are_not_is_damaged(tmp_path: Path) -> No
     write(tmp_path, [note("a", MARKUP)], [row("a", number) for number in range(40)])
     path = tmp_path / "ledger" / "identifiers.index"
     path.write_bytes(path.read_bytes()[:-4] + b"\xff\xff\x00\x00")
-    with pytest.raises(StokerError, match="names row 65,535 of 40.* is damaged"):
+    with pytest.raises(StokerError, match=r"names row 65,535 of 40.* is damaged"):
         Ledger(tmp_path).hashes()
+
+
+@pytest.mark.parametrize(
+    "edit", [{"rows": -1}, {"part_rows": 0}, {"group_rows": 0}, {"rows": "x"}, {"sources": []}]
+)
+def test_a_description_edited_by_hand_is_named(tmp_path: Path, edit: dict[str, Any]) -> None:
+    write(tmp_path, [note("a", MARKUP)], [row("a", number) for number in range(40)])
+    path = tmp_path / "ledger" / "ledger.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | edit))
+    with pytest.raises(StokerError, match=re.escape(f"{path}: ")):
+        Ledger(tmp_path).funnel()
 
 
 def ask_everything(corpus: Path) -> None:

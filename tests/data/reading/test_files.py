@@ -136,7 +136,9 @@ def test_what_is_no_encoding_of_text_is_refused(tmp_path: Path, encoding: str) -
         listed(tmp_path, "a.txt", encoding=encoding)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "UTF-8-SIG", "gb18030", "big5", "utf-16", "utf-32-le", "cp037", "shift_jis"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "UTF-8-SIG", "gb18030", "big5", "utf-16", "utf-32-le", "cp037", "shift_jis"]
+)
 def test_encodings_of_text_are_taken(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "a.txt").write_text("x")
     assert listed(tmp_path, "a.txt", encoding=encoding) == ["a.txt"]

@@ -200,15 +200,15 @@ def _tokens(first: Ledger, second: Ledger) -> tuple[SourceTokens, ...]:
 
 def _thresholds(first: Ledger, second: Ledger) -> tuple[MovedThreshold, ...]:
     sides = [
-        {(source.name, rule.reason, rule.measure): rule.threshold for source, _, rule in ledger.description.rules()}
+        {
+            (source.name, rule.reason, rule.measure, rule.languages): rule.threshold
+            for source, _, rule in ledger.description.rules()
+        }
         for ledger in (first, second)
     ]
     lines = _merged(list(sides[0]), list(sides[1]))
     moved = [line for line in lines if sides[0].get(line) != sides[1].get(line)]
-    return tuple(
-        MovedThreshold(source, reason, measure, *(side.get((source, reason, measure)) for side in sides))
-        for source, reason, measure in moved
-    )
+    return tuple(MovedThreshold(*line[:3], *(side.get(line) for side in sides)) for line in moved)
 
 
 def _merged(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:

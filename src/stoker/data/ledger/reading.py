@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stoker.data.imported import remedy
 from stoker.data.ledger.description import Description
 from stoker.data.ledger.funnel import funnel_of
 from stoker.data.ledger.index import PLACE, Hashes, Identifiers, Places
@@ -57,7 +58,10 @@ class Ledger:
     def funnel(self) -> list[dict[str, Any]]:
         """From what was read to what is trained on, stage by stage for each source: see `funnel_of`."""
         names = [source.name for source in self.description.sources]
-        return funnel_of(self.summary(), names, self.description.stages)
+        try:
+            return funnel_of(self.summary(), names, self.description.stages)
+        except KeyError as error:
+            raise self._damaged(self._folder / DESCRIPTION, f"it does not know the source {error}") from None
 
     def why(self, name: str, most: int | None = None) -> list[dict[str, Any]]:
         """Rows of the document with this identifier, or else of all documents and faults of this file, in order.
@@ -132,7 +136,9 @@ class Ledger:
         """The hashes of all identifiers, ascending, and the rows that have them. Both [rows]."""
         hashes, places = self._identifiers.in_order()
         if len(places) and int(places.max()) >= len(places):
-            raise self._damaged(self._folder / IDENTIFIERS, f"it names row {int(places.max()):,} of {len(places):,}")
+            raise self._damaged(
+                self._folder / IDENTIFIERS, f"it names row {int(places.max()):,} of {len(places):,}"
+            )
         return hashes, places
 
     def columns(self, names: Sequence[str | pl.Expr]) -> pl.DataFrame:
@@ -191,12 +197,9 @@ class Ledger:
         if not path.is_file():
             if (self._folder / part_name(0)).is_file():
                 raise StokerError(
-                    f"{self._folder} is of an older format, which says less of each document; delete {self.corpus} "
-                    "and run `stoker prepare RECIPE` again"
+                    f"{self._folder} is of an older format, which says less of each document; {remedy(self.corpus)}"
                 )
-            raise StokerError(
-                f"{self._folder} holds no ledger; delete {self.corpus} and run `stoker prepare RECIPE` again"
-            )
+            raise StokerError(f"{self._folder} holds no ledger; {remedy(self.corpus)}")
         try:
             written = json.loads(path.read_text(encoding="utf-8"))
             if written["format"] != FORMAT:
@@ -214,10 +217,7 @@ class Ledger:
             raise self._damaged(path, _first_line(error)) from None
 
     def _damaged(self, path: Path, what: str) -> StokerError:
-        return StokerError(
-            f"{path}: {what}. The ledger is damaged: delete {self.corpus}, then `stoker prepare RECIPE` makes it "
-            "again"
-        )
+        return StokerError(f"{path}: {what}. The ledger is damaged: {remedy(self.corpus)}")
 
 
 def _first_line(error: Exception) -> str:
