@@ -32,9 +32,11 @@ def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = Fals
     Example: `stoker prepare recipe.yaml data.workers=2`
     """
     loaded = load(recipe, overrides)
+    from stoker.data.arrow_alone import leave_pandas_out
     from stoker.data.prepare import prepare as prepare_corpus
     from stoker.data.statistics import corpus_table
 
+    leave_pandas_out()
     corpus = prepare_corpus(loaded, progress_for(json))
     if json:
         print_json({"folder": str(corpus.folder), **corpus.manifest})

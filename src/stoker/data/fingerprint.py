@@ -26,7 +26,7 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 3
+RULES = 4
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
 HASHES_FILE = ".hashes.json"
 _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_tokens", "tokenizer"))
@@ -34,6 +34,7 @@ _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_token
 _DECIDES_NO_BYTE = {
     "workers",
     "worker_memory_gb",
+    "worker_idle_seconds",
     "executor",
     "prepared",
     "reuse",
@@ -42,6 +43,12 @@ _DECIDES_NO_BYTE = {
     "on_error",  # whether there is a corpus at all: looked at whenever one is opened
     "error_budget",
 }
+_EXTRACTORS = {
+    "stoker": ("selectolax",),
+    "trafilatura": ("trafilatura", "lxml", "justext"),
+    "resiliparse": ("resiliparse",),
+}
+"""The libraries that decide what text comes out of a page, by `extraction`."""
 _CHUNK = 1 << 20
 _REQUESTS = 16
 """At a time, to ask after remote files."""
@@ -64,6 +71,10 @@ class Inputs:
     """Path to SHA-256 of each file, or a word where it cannot be read."""
     reading: dict[str, Any]
     """What decides, beside its source, how a file is read, cleaned and signed."""
+    libraries: dict[str, str]
+    """Versions of the libraries that decide what text comes out."""
+    without_libraries: str
+    """The fingerprint over everything but these."""
 
 
 def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Inputs:
@@ -79,9 +90,16 @@ def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Input
     identity = [[source.name, [[file.name, digests[str(file.path)]] for file in files]] for source, files in listed]
     sized = [(source, [(file, hashes.stamps[str(file.path)][0]) for file in files]) for source, files in listed]
     settings = _settings(data, loaded.recipe.tokenizer, loaded)
-    content = json.dumps([FORMAT, RULES, settings, identity], ensure_ascii=False, sort_keys=True)
-    fingerprint = hashlib.sha256(content.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
-    return Inputs(sized, paths, hashes.stamps, fingerprint, digests, _reading(settings))
+    libraries = _libraries(data, listed)
+    without = _fingerprint([FORMAT, RULES, settings, identity])
+    settings["libraries"] = libraries
+    fingerprint = _fingerprint([FORMAT, RULES, settings, identity])
+    return Inputs(sized, paths, hashes.stamps, fingerprint, digests, _reading(settings), libraries, without)
+
+
+def _fingerprint(content: list[Any]) -> str:
+    written = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(written.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
 
 
 def _not_ours(source: Source, files: list[InputFile], loaded: LoadedRecipe) -> list[InputFile]:
@@ -119,7 +137,6 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     for judge, section in (("quality", data.cleaning.quality), ("perplexity", data.cleaning.perplexity)):
         if section.model is not None:
             settings["cleaning"][judge]["model"] = _model_digest(loaded.resolve(section.model), judge)
-    settings["libraries"] = _libraries(data)
     settings["tokenizer"] = tokenizer.model_dump(mode="json")
     if tokenizer.path is not None:
         path = loaded.resolve(tokenizer.path)
@@ -132,9 +149,12 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     return settings
 
 
-def _libraries(data: Data) -> dict[str, str]:
-    """Versions of the libraries whose tables decide what text comes out."""
-    names = {"charset-normalizer"} | {source.extraction for source in data.sources} - {"stoker"}
+def _libraries(data: Data, listed: list[tuple[Source, list[InputFile]]]) -> dict[str, str]:
+    """Versions of the libraries that decide what text comes out; of extractors only where there are pages."""
+    names = {"charset-normalizer"}
+    for source, files in listed:
+        if any(file.format in ("html", "warc") for file in files):
+            names.update(_EXTRACTORS[source.extraction])
     if data.cleaning.script != "keep":
         names.add("opencc")
     versions = {}

@@ -11,6 +11,7 @@ a kill at any instant costs at most the piece of work under way and changes no b
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections import Counter
@@ -39,7 +40,7 @@ from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatu
 from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit
 from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.data.stages.select import Selection, select
-from stoker.data.stages.tokenise import SPLITS, make_tokenizer, tokenise
+from stoker.data.stages.tokenise import SPLITS, make_tokenizer, text_encoder, tokenise
 from stoker.data.stages.write_ledger import write_ledger
 from stoker.data.tokenizer import TextEncoder
 from stoker.durable_files import (
@@ -81,6 +82,8 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
         with locked_folder(loaded.prepared_folder, lock, "preparing a corpus"):
             if not (final / MANIFEST).is_file():  # another process may just have finished it
                 shutil.rmtree(final, ignore_errors=True)  # a corpus without its manifest is no corpus
+                if (changed := _changed_libraries(loaded.prepared_folder, inputs)) is not None:
+                    progress.say(f"the corpus is prepared anew, since text may come out otherwise: {changed}")
                 preparation.run(final)
     elif preparation.work.exists():  # killed between publishing and sweeping, or doing so just now
         with suppress(BadInput), locked_folder(loaded.prepared_folder, lock, "sweeping"):
@@ -94,6 +97,27 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
             f"{'it' if len(without) == 1 else 'these'} to score; raise data.held_out for that"
         )
     return corpus
+
+
+def _changed_libraries(prepared: Path, inputs: Inputs) -> str | None:
+    """What changed since the same recipe and input were prepared with other libraries; None if they were not.
+
+    Of several such corpora the one that was prepared last counts.
+    """
+    found: list[tuple[int, dict[str, str]]] = []
+    for path in prepared.glob(f"[0-9a-f]*/{MANIFEST}"):
+        with suppress(OSError, ValueError):  # another program's file, or swept just now
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            if manifest.get("without_libraries") == inputs.without_libraries:
+                found.append((path.stat().st_mtime_ns, manifest["libraries"]))
+    if not found:
+        return None
+    _, earlier = max(found, key=lambda one: one[0])
+    versions = [
+        (name, earlier.get(name, "none"), inputs.libraries.get(name, "none"))
+        for name in sorted({*earlier, *inputs.libraries})
+    ]
+    return ", ".join(f"{name} {was} is now {now}" for name, was, now in versions if was != now) or None
 
 
 def _without_held_out(corpus: Corpus) -> list[str]:
@@ -111,12 +135,12 @@ class _Preparation:
         self._loaded, self._recipe, self._inputs, self._progress = loaded, loaded.recipe, inputs, progress
         self.work = loaded.prepared_folder / f".work-{inputs.fingerprint}"
         self._read, self._corpus = self.work / "read", self.work / "corpus"
-        self._executor = executor_of(self._recipe.data, apart=any(self._read.glob("*.note")))
         self._seconds: dict[str, float] = {}
         self._cpu_seconds: dict[str, float] = {}
 
     def run(self, final: Path) -> None:
         """All stages, each skipped as far as it is done; ends with the rename to `final`."""
+        self._executor = executor_of(self._recipe.data)
         with explained_disk_errors(self.work):
             for folder in (self._read, self.work / "tokens", self._corpus / "tokenizer"):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -232,7 +256,7 @@ class _Preparation:
                 given = None if settings.path is None else self._loaded.resolve(settings.path)
                 make_tokenizer(candidates, selection, settings, given, path)
             task.advance()
-        return TextEncoder(path, settings)
+        return text_encoder(path, settings)
 
     def _manifest(
         self,
@@ -269,6 +293,8 @@ class _Preparation:
             "format": FORMAT,
             "fingerprint": self._inputs.fingerprint,
             "stoker_version": stoker.__version__,
+            "libraries": self._inputs.libraries,
+            "without_libraries": self._inputs.without_libraries,
             "tokenizer": {
                 "sha256": sha256_of_file(self._corpus / "tokenizer" / "tokenizer.json"),
                 "vocabulary_size": encoder.vocabulary_size,

@@ -68,12 +68,16 @@ class Ledger:
 
         Of a file, at most the first `most`.
         """
-        named = [row for row in self.at(self._identifiers.rows(name)) if row["identifier"] == name]
+        named = self.named(name)
         runs = self._files.filter(pl.col("file") == name)
         if not runs.height:
             return named
         rows = np.concatenate([np.arange(first, first + count) for _, first, count in runs.iter_rows()])
         return self.at(rows[:most])
+
+    def named(self, identifier: str) -> list[dict[str, Any]]:
+        """Rows with this identifier, in order."""
+        return [row for row in self.at(self._identifiers.rows(identifier)) if row["identifier"] == identifier]
 
     def rows_of(self, name: str) -> int:
         """How many documents and faults a file has."""
