@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stoker import cli
+from stoker.errors import BadInput
 from tests.data.small_corpus import paragraph, sentence
 from tests.data.synthetic.fake_server import fake_server
 
@@ -131,3 +132,19 @@ def test_wrong_options_are_refused_before_anything_is_asked(
     result = runner.invoke(cli.application, given)
     assert result.exit_code == 1
     assert said in str(result.exception)
+
+
+def test_voting_writes_over_no_file_that_it_reads(tmp_path: Path) -> None:
+    rows, kept = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
+    rows.write_text('{"prompt": "p\\ud800", "text": "a\\u2028b 5"}\n' * 2)
+    before = rows.read_bytes()
+    (tmp_path / "link.jsonl").symlink_to(rows)
+    for output, rejected in ((rows, kept), (tmp_path / "link.jsonl", kept), (kept, rows), (kept, kept)):
+        given = ["data", "vote", str(rows), "--output", str(output), "--rejected", str(rejected)]
+        result = runner.invoke(cli.application, given)
+        assert isinstance(result.exception, BadInput)
+        assert "name another" in str(result.exception)
+    assert rows.read_bytes() == before
+    assert not kept.exists()
+    assert json.loads(stoker("vote", rows, "--output", kept, "--json"))["kept"] == 1
+    assert json.loads(kept.read_text())["text"] == "a\u2028b 5"

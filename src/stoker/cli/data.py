@@ -153,6 +153,7 @@ def why(
         ),
     ],
     count: Annotated[int, typer.Option(min=1, help="Most documents of a file to print.")] = 1000,
+    characters: Characters = 300,
     steps: Annotated[
         bool, typer.Option("--steps", help="Print, too, in which steps of the run each document is trained on.")
     ] = False,
@@ -160,22 +161,27 @@ def why(
 ) -> None:
     """Print what became of a document, or of every document of a file, and why.
 
-    Of one document, every measure is printed beside the thresholds it was held against.
+    Of one document, what decided is told in full: the measure and its threshold, what in the text counts for it,
+    the document that it repeats and where the two differ; and every measure beside its thresholds.
 
     Example: `stoker data why runs/first books/emma.txt --steps`
     """
-    from stoker.cli.data_shown import history_text, import_text, ledger_table, trainings_text
-    from stoker.corpus_lookup import corpus_at, history_of
+    from stoker.cli.data_shown import import_text
+    from stoker.cli.documents_shown import history_text, ledger_table, trainings_text
+    from stoker.corpus_lookup import corpus_at, history_of, recipe_at
     from stoker.data.ledger import Ledger
+    from stoker.data.ledger.history import history
 
     found = corpus_at(corpus)
+    ledger = Ledger(found.folder)
     rows = history_of(found, name, count)
     trained = _trainings(corpus, found, rows) if steps else {}
+    told = [history(found, ledger, recipe_at(corpus), row, characters) for row in rows] if len(rows) == 1 else []
     if json:
-        print_json([row | {"trainings": trained[_key(row)]} if steps else row for row in rows])
+        full = [one.as_json() for one in told] or rows
+        print_json([row | {"trainings": trained[_key(row)]} if steps else row for row in full])
         return
-    ledger = Ledger(found.folder)
-    print_result(history_text(rows[0], ledger.description) if len(rows) == 1 else ledger_table(rows))
+    print_result(history_text(told[0], ledger.description) if told else ledger_table(rows))
     if steps:
         print_result(trainings_text([(row["identifier"], trained[_key(row)]) for row in rows]))
     if (total := ledger.rows_of(rows[0]["file"])) > len(rows) == count:
@@ -223,7 +229,7 @@ def sample(
     """
     from dataclasses import asdict
 
-    from stoker.cli.data_shown import sample_text
+    from stoker.cli.documents_shown import sample_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.borderline import borderline, rules_for

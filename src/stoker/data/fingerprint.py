@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -82,7 +83,7 @@ def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Input
     Raises `BadInput` when a source has no files, or the given tokenizer is missing.
     """
     data = loaded.recipe.data
-    listed = [(source, list_files(source, loaded.folder)) for source in data.sources]
+    listed = [(source, _not_ours(source, list_files(source, loaded.folder), loaded)) for source in data.sources]
     hashes = _Hashes(loaded.prepared_folder / HASHES_FILE)
     paths = list(dict.fromkeys(file.path for _, files in listed for file in files))
     digests = hashes.of(paths, workers, progress)
@@ -99,6 +100,21 @@ def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Input
 def _fingerprint(content: list[Any]) -> str:
     written = json.dumps(content, ensure_ascii=False, sort_keys=True)
     return hashlib.sha256(written.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
+
+
+def _not_ours(source: Source, files: list[InputFile], loaded: LoadedRecipe) -> list[InputFile]:
+    """Without prepared corpora of this recipe, where a source is a folder around them: each preparation would read
+    the one before."""
+    corpora = re.compile(re.escape(str(loaded.prepared_folder.absolute())) + "/[0-9a-f]{16}/")
+    left = [
+        file for file in files if not (isinstance(file.path, Path) and corpora.match(str(file.path.absolute())))
+    ]
+    if not left:
+        raise BadInput(
+            f"data.sources[{source.name}]: {files[0].path} belongs to a corpus that this recipe made itself; name "
+            "other text"
+        )
+    return left
 
 
 def changed_files(inputs: Inputs) -> list[str]:

@@ -33,10 +33,10 @@ def remedy(folder: Path) -> str:
     """How a prepared corpus that is damaged, or lacks something, is made again."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         manifest = None
     if isinstance(manifest, dict) and is_imported(manifest):
-        files = manifest.get("imported_from") or ["PREFIX..."]
-        command = f"stoker data import-megatron {' '.join(files)} --tokenizer FILE --output {folder}"
+        files = manifest.get("imported_from") or ["PREFIX..."]  # of a manifest that may be damaged itself
+        command = f"stoker data import-megatron {' '.join(map(str, files))} --tokenizer FILE --output {folder}"
         return f"delete {folder}, then `{command}` makes it again from the files that it was imported from"
     return f"delete {folder}, then `stoker prepare RECIPE` makes it again from the text"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,11 @@ from stoker.data.corpus import FORMAT, MANIFEST, Corpus
 from stoker.data.exchange.imported_ledger import ImportedDocuments, write_imported_ledger
 from stoker.data.exchange.megatron_index import MegatronIndex, megatron_files, read_documents, read_index
 from stoker.data.imported import IMPORTED
+from stoker.data.manifest import is_name_of_source
 from stoker.data.shards import token_dtype, write_split
 from stoker.data.token_text import token_text
 from stoker.data.tokenizer import TextEncoder, adopt_tokenizer
-from stoker.durable_files import explained_disk_errors, publish_folder, sha256_of_file, write_json
+from stoker.durable_files import durable_folder, sha256_of_file, write_json
 from stoker.errors import BadInput
 from stoker.progress import Progress, Task
 from stoker.recipe import Tokenizer
@@ -106,17 +106,17 @@ def import_megatron(
     """
     if folder.exists():
         raise BadInput(f"{folder} exists already; name a folder that does not")
-    names = [megatron_files(prefix)[0].stem for prefix in prefixes]
+    names = [megatron_files(prefix)[0].name.removesuffix(".bin") for prefix in prefixes]
+    if wrong := [name for name in names if not is_name_of_source(name)]:
+        raise BadInput(f"sources are named like their files, and {wrong[0]!r} cannot be the name of one; rename it")
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput(f"sources are named like their files, and several are named {', '.join(repeated)}")
     indexes = [read_index(prefix) for prefix in prefixes]
     given = Path(tokenizer.path or "")
     plain = tokenizer.model_copy(update={"add_bos": False, "add_eos": False})
     encoder = TextEncoder(given, plain)
-    partial = folder.with_name(f".{folder.name}.importing")
-    with explained_disk_errors(partial):
-        shutil.rmtree(partial, ignore_errors=True)
-        (partial / "tokenizer").mkdir(parents=True)
+    with durable_folder(folder) as partial:
+        (partial / "tokenizer").mkdir()
         total = 2 * sum(int(index.lengths.sum()) for index in indexes)
         with progress.task("import", total, "tokens") as task:
             datasets = [
@@ -133,7 +133,6 @@ def import_megatron(
         files = [str(dataset.file.absolute()) for dataset in datasets]
         write_json(partial / MANIFEST, _manifest(sources, files, encoder, settings, partial))
         Corpus.open(partial)
-        publish_folder(partial, folder)
     return [dataset.imported() for dataset in datasets]
 
 

@@ -118,6 +118,8 @@ class Description:
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> Description:
         """What `as_json` gave. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+        if written["rows"] < 0 or written["part_rows"] < 1 or written["group_rows"] < 1:
+            raise ValueError("a number of rows in it is impossible")
         return cls(
             **{
                 **written,

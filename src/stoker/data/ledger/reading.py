@@ -58,19 +58,26 @@ class Ledger:
     def funnel(self) -> list[dict[str, Any]]:
         """From what was read to what is trained on, stage by stage for each source: see `funnel_of`."""
         names = [source.name for source in self.description.sources]
-        return funnel_of(self.summary(), names, self.description.stages)
+        try:
+            return funnel_of(self.summary(), names, self.description.stages)
+        except KeyError as error:
+            raise self._damaged(self._folder / DESCRIPTION, f"it does not know the source {error}") from None
 
     def why(self, name: str, most: int | None = None) -> list[dict[str, Any]]:
         """Rows of the document with this identifier, or else of all documents and faults of this file, in order.
 
         Of a file, at most the first `most`.
         """
-        named = [row for row in self.at(self._identifiers.rows(name)) if row["identifier"] == name]
+        named = self.named(name)
         runs = self._files.filter(pl.col("file") == name)
         if not runs.height:
             return named
         rows = np.concatenate([np.arange(first, first + count) for _, first, count in runs.iter_rows()])
         return self.at(rows[:most])
+
+    def named(self, identifier: str) -> list[dict[str, Any]]:
+        """Rows with this identifier, in order."""
+        return [row for row in self.at(self._identifiers.rows(identifier)) if row["identifier"] == identifier]
 
     def rows_of(self, name: str) -> int:
         """How many documents and faults a file has."""
@@ -131,7 +138,12 @@ class Ledger:
 
     def hashes(self) -> tuple[Hashes, Places]:
         """The hashes of all identifiers, ascending, and the rows that have them. Both [rows]."""
-        return self._identifiers.in_order()
+        hashes, places = self._identifiers.in_order()
+        if len(places) and int(places.max()) >= len(places):
+            raise self._damaged(
+                self._folder / IDENTIFIERS, f"it names row {int(places.max()):,} of {len(places):,}"
+            )
+        return hashes, places
 
     def columns(self, names: Sequence[str | pl.Expr]) -> pl.DataFrame:
         """Some columns of all rows."""
@@ -201,6 +213,8 @@ class Ledger:
             raise self._damaged(path, _first_line(error)) from None
 
     def _opened(self, path: Path, opening: Callable[[Path], _Opened]) -> _Opened:
+        if not path.is_file():  # a folder would be read as a table of all that is in it
+            raise self._damaged(path, "missing")
         try:
             return opening(path)
         except (pa.ArrowException, OSError, ValueError) as error:
