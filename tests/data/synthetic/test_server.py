@@ -163,3 +163,12 @@ def test_another_seed_temperature_or_prompt_is_another_job() -> None:
     assert not first & names(_PROMPTS, seed=1)
     assert not first & names([Prompt(one.identifier, one.text + "!") for one in _PROMPTS])
     assert not first & {job.identifier for job in jobs_of(_PROMPTS, Sampling(), Author("other", None))}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:8000", "ht!tp://", "file:///etc/passwd", "http://[::1", "http://a:99999999/", "http://a b/"],
+)
+def test_what_is_no_address_is_refused_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(BadInput, match="is no address of a server"):
+        ServerGenerator(Server(url, "writer"), _SAMPLING)
