@@ -48,20 +48,26 @@ def show(
 ) -> None:
     """Print the documents that a step, or some steps, were trained on.
 
+    What the recipe says is held against the run's record: the digest, and other samples that a step was given.
+
     Example: `stoker data show examples/quickstart/runs/quickstart --step 120`
     """
     directory = existing_run(run)
     wanted = _steps(step, steps)
     from stoker.cli.data_shown import step_text
+    from stoker.corpus_lookup import recorded_steps
+    from stoker.data.feeding.as_recorded import FeedAsRecorded
     from stoker.data.showing import mention_pattern, show_steps
     from stoker.recipe.loading import load_recipe
     from stoker.training.origin import corpus_of
 
     pattern = None if mentions is None else mention_pattern(mentions)
     corpus, recipe = corpus_of(directory), load_recipe(directory.recipe).recipe
+    given, digests = recorded_steps(directory)
+    feed = FeedAsRecorded(corpus, recipe, given)
     shown = []
     found = 0
-    for one in show_steps(corpus, recipe, wanted, characters, pattern):
+    for one in show_steps(corpus, recipe, wanted, characters, pattern, feed):
         found += sum(len(sample.spans) for sample in one.samples)
         if json:
             documents = [
@@ -70,9 +76,10 @@ def show(
                 for span in sample.spans
             ]
             step_facts = {"step": one.step, "digest": one.digest, "tokens": one.tokens, "sequences": one.sequences}
-            shown.append(step_facts | {"shares": one.shares, "documents": documents})
+            recorded = {"recorded_digest": digests.get(one.step), "given_samples": given.get(one.step)}
+            shown.append(step_facts | recorded | {"shares": one.shares, "documents": documents})
         elif one.samples or len(wanted) == 1:
-            print_result(step_text(one, mentions))
+            print_result(step_text(one, mentions, digests.get(one.step), given.get(one.step)))
     if json:
         print_json(shown if steps is not None else shown[0])
     elif not found:
@@ -199,12 +206,16 @@ def _trainings(
 ) -> dict[tuple[str, int], list[dict[str, int]]]:
     """By source and index, where in the run each document is trained on; -1 stands for those that never are."""
     directory = existing_run(run)
+    from stoker.corpus_lookup import recorded_steps
+    from stoker.data.feeding.as_recorded import FeedAsRecorded
     from stoker.data.showing import trainings
     from stoker.recipe.loading import load_recipe
 
     keys = {_key(row) for row in rows}
     wanted = [key for key in keys if key[1] >= 0]
-    found = trainings(corpus, load_recipe(directory.recipe).recipe, wanted) if wanted else {}
+    recipe = load_recipe(directory.recipe).recipe
+    feed = FeedAsRecorded(corpus, recipe, recorded_steps(directory)[0])
+    found = trainings(corpus, recipe, wanted, feed) if wanted else {}
     return {key: [vars(one) for one in found.get(key, [])] for key in keys}
 
 

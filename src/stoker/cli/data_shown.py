@@ -13,6 +13,7 @@ from stoker.plural import counted
 from stoker.wording import percent, size
 
 if TYPE_CHECKING:
+    from stoker.data.feeding.as_recorded import Stretches
     from stoker.data.ledger.difference import Difference
     from stoker.data.ledger.falls import Fall
     from stoker.data.ledger.what_if import Change, WhatIf
@@ -21,16 +22,21 @@ if TYPE_CHECKING:
 _GROUPS_SHOWN = 8
 
 
-def step_text(step: ShownStep, mentions: str | None) -> str:
-    """The stretches of a step, sequence by sequence."""
+def step_text(
+    step: ShownStep, mentions: str | None, recorded: str | None = None, given: Stretches | None = None
+) -> str:
+    """The stretches of a step, sequence by sequence; `recorded` and `given` are the record's digest and samples."""
     mixed = ", ".join(f"{printable(name)} {number:,}" for name, number in step.sequences.items())
     lines = [
         f"step {step.step}: {counted(sum(step.sequences.values()), 'sequences')} ({mixed}), "
-        f"{counted(step.tokens, 'tokens')}, digest {step.digest}"
+        f"{counted(step.tokens, 'tokens')}, digest {step.digest}{_against(step.digest, recorded)}"
     ]
     if mentions is not None:
         found = sum(len(sample.spans) for sample in step.samples)
         lines[0] += f", {counted(found, 'stretches')} with {printable(mentions)}"
+    if given is not None:
+        others = ", ".join(f"{first:,} to {after - 1:,}" for first, after in given)
+        lines.append(f"the record says that it was given other sequences than the recipe's: {others}")
     force = ", ".join(f"{printable(name)} {percent(share)}" for name, share in step.shares.items() if share)
     lines.append(f"mixture in force: {force}")
     for sample in step.samples:
@@ -42,6 +48,12 @@ def step_text(step: ShownStep, mentions: str | None) -> str:
                 f"  {one_line(span.excerpt)}"
             )
     return "\n".join(lines)
+
+
+def _against(digest: str, recorded: str | None) -> str:
+    if recorded is None:
+        return " (not in the record)"
+    return " (the record's)" if recorded == digest else f"; the record has another: {recorded}"
 
 
 def funnel_text(entries: Sequence[Mapping[str, Any]], warned: Sequence[str]) -> str:

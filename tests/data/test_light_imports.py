@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import sys
-from stoker.data.arrow_alone import leave_pandas_out
+from stoker.data.light_imports import leave_pandas_out
 leave_pandas_out()
 import pyarrow
 array = pyarrow.array(["a", None])
@@ -22,5 +22,5 @@ def _told(program: str) -> str:
 
 
 def test_arrays_are_made_without_pandas() -> None:
-    finders = _told("import sys, stoker.data.arrow_alone, pyarrow; print(len(sys.meta_path))")
+    finders = _told("import sys, stoker.data.light_imports, pyarrow; print(len(sys.meta_path))")
     assert _told(_PROGRAM.format(finders=finders)) == "False ['a', None] True"

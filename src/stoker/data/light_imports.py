@@ -1,4 +1,4 @@
-"""pyarrow without pandas, for processes that have no use for it."""
+"""Libraries that take long to load and are not needed are left out."""
 
 from __future__ import annotations
 
