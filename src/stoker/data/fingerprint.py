@@ -241,8 +241,8 @@ class _Hashes:
             if now - modified > _SETTLED_SECONDS * 1e9 and digest != "unreadable":
                 known[path] = [size, modified, digest]
         folder = self._file.parent
-        # Two preparations may end at once, and a corpus may be looked into where nothing can be written: then less is
-        # remembered.
+        # Two preparations may end at once, and a corpus may be looked into where nothing can be written: then less
+        # is remembered.
         with (
             suppress(StokerError, OSError),
             locked_folder(folder, folder / f".lock{HASHES_FILE}", "remembering hashes"),
