@@ -183,8 +183,8 @@ class Journal:
 def held_journal(output: Path) -> Iterator[Journal]:
     """The journal of `output`, which nobody else writes meanwhile.
 
-    Raises `BadInput` where another process does, and where no file can be put at `output`: asking costs money, and is
-    not begun in vain.
+    Raises `BadInput` where another process does, and where no file can be put at `output`: asking costs money, and
+    is not begun in vain.
     """
     if not output.name or (output.exists() and not output.is_file()):
         raise BadInput(f"'{output}' is no regular file; name one")
