@@ -57,14 +57,14 @@ def show(
     from stoker.cli.data_shown import step_text
     from stoker.corpus_lookup import recorded_steps
     from stoker.data.feeding.as_recorded import FeedAsRecorded
-    from stoker.data.showing import mention_pattern, show_steps
+    from stoker.data.showing import FEW_STEPS, mention_pattern, show_steps
     from stoker.recipe.loading import load_recipe
     from stoker.training.origin import corpus_of
 
     pattern = None if mentions is None else mention_pattern(mentions)
     corpus, recipe = corpus_of(directory), load_recipe(directory.recipe).recipe
     given, digests = recorded_steps(directory)
-    feed = FeedAsRecorded(corpus, recipe, given)
+    feed = FeedAsRecorded(corpus, recipe, given, few_steps=len(wanted) <= FEW_STEPS)
     shown = []
     found = 0
     for one in show_steps(corpus, recipe, wanted, characters, pattern, feed):

@@ -14,7 +14,7 @@ from stoker.wording import percent, size
 
 if TYPE_CHECKING:
     from stoker.data.feeding.as_recorded import Stretches
-    from stoker.data.ledger.difference import Difference
+    from stoker.data.ledger.difference import Difference, Transition
     from stoker.data.ledger.falls import Fall
     from stoker.data.ledger.what_if import Change, WhatIf
     from stoker.data.showing import ShownStep
@@ -146,13 +146,26 @@ def difference_text(found: Difference, samples: Sequence[Sequence[Mapping[str, A
     if found.changed_text:
         text += f", {counted(found.changed_text, 'documents')} with the same fate and another text"
     text += "\n"
+    for what, those in (("came into training", _coming(found)), ("went out of training", _going(found))):
+        if those:
+            documents, length = sum(one.documents for one in those), sum(one.bytes for one in those)
+            text += f"{counted(documents, 'documents')}, {size(length)}, {what}\n"
     for transition, rows in zip(found.transitions, samples, strict=True):
+        to = "" if transition.to_source == transition.source else f" -> {printable(transition.to_source)}"
         text += (
-            f"\n{printable(transition.source)}: {transition.before} -> {transition.after}: "
+            f"\n{printable(transition.source)}{to}: {transition.before} -> {transition.after}: "
             f"{counted(transition.documents, 'documents')}, {size(transition.bytes)}\n"
         )
         text += "".join(f"  {printable(row['identifier'])}\n" for row in rows)
     return text
+
+
+def _coming(found: Difference) -> list[Transition]:
+    return [one for one in found.transitions if one.after == "kept" != one.before]
+
+
+def _going(found: Difference) -> list[Transition]:
+    return [one for one in found.transitions if one.before == "kept" != one.after]
 
 
 def _gained(before: int | None, after: int | None) -> str:

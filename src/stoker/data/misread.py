@@ -44,8 +44,8 @@ in either script 199 in 200 are above it, and of the same lines misread hardly a
 _LIKELIER, _FAR_LIKELIER = 2.5, 25.0
 """By how much (in natural logarithms) a line must be likelier read again: a character, and all together."""
 _SEVERAL, _MANY = 4, 8
-"""Different East Asian characters from which a line may be such text, and from which accented letters may be text of
-rare ones: one letter or sign again and again (`één één`) is one character again and again in any encoding."""
+"""Different East Asian characters from which a line may be such text, and from which accented letters may be text
+of rare ones: one letter or sign again and again (`één één`) is one character again and again in any encoding."""
 _LEAST_EAST_ASIAN = 3
 _FOREIGN = re.compile("[\u00c0-\u024f\u0400-\u052f]")
 """Letters that East Asian encodings have, and East Asian text hardly uses."""

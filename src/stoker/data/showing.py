@@ -20,6 +20,8 @@ from stoker.recipe import Recipe
 
 Origin = tuple[str | None, str | None, str | None]
 """Identifier, file and position of a document."""
+FEW_STEPS = 4
+"""Up to so many steps are found sooner without putting an epoch's documents in order."""
 _UNKNOWN: Origin = (None, None, None)
 _UNSPACED = ("\u0e00\u0eff", "\u1000\u109f", "\u1780\u17ff", "\u2e80\u9fff", "\uf900\ufaff", "\U00020000\U0003ffff")
 """First and last characters of scripts that put no spaces between words: Thai, Lao, Myanmar, Khmer, Han, kana."""
@@ -105,7 +107,7 @@ def show_steps(
     for step in (steps.start, steps.stop - 1):
         if not 1 <= step <= recipe.training.steps:
             raise BadInput(f"step {step} does not exist: the run has steps 1 to {recipe.training.steps}")
-    feed = feed or Feed(corpus, recipe)
+    feed = feed or Feed(corpus, recipe, few_steps=len(steps) <= FEW_STEPS)
     reader = _StretchReader(corpus, excerpt_characters)
     for step in steps:
         spans = feed.spans(step)

@@ -42,6 +42,9 @@ class Data(Section):
     worker_memory_gb: float | None = Field(default=None, ge=1)
     """Gigabytes that one worker process may take; by default its share of nine tenths of the machine's memory, and
     at least 2. A document that needs more is set aside as `poisoned`."""
+    worker_idle_seconds: float | None = Field(default=300, gt=0)
+    """Seconds by the clock for which a worker process may use no processor while it works on a document, as one does
+    that waits for what never comes; after that the document is set aside as `poisoned`. None lets it wait forever."""
     executor: Literal["local", "ray"] = "local"
     """Where the work is done: in processes of this machine, or in tasks of the Ray cluster that `RAY_ADDRESS` names
     (of one on this machine without it). The output is the same."""

@@ -18,9 +18,11 @@ Stretches = Sequence[Sequence[int]]
 class FeedAsRecorded(Feed):
     """Gives each step the samples that it was given in the run."""
 
-    def __init__(self, corpus: Corpus, recipe: Recipe, given: Mapping[int, Stretches]) -> None:
+    def __init__(
+        self, corpus: Corpus, recipe: Recipe, given: Mapping[int, Stretches], few_steps: bool = False
+    ) -> None:
         """`given` has the steps that were not given the recipe's samples, as the record's `given_samples` says."""
-        super().__init__(corpus, recipe)
+        super().__init__(corpus, recipe, few_steps)
         self._given = given
 
     def samples(self, step: int) -> npt.NDArray[np.int64]:

@@ -30,6 +30,7 @@ from stoker.data.ledger.schema import MEASURE, READING, measure_fields
 from stoker.data.operators import Operator, judge, operators_of
 from stoker.data.reading.read import read_part
 from stoker.data.reading.units import Unit
+from stoker.data.stages.warm_up import warm_up
 from stoker.data.stages.watch import Limits, Place, Step, Watch, noted_place
 from stoker.durable_files import durable_file
 from stoker.errors import BadInput, StokerError
@@ -126,6 +127,7 @@ def read_unit(job: ReadUnit) -> UnitRead:
     note = unit_file(job.folder, number, "note")
     watch = Watch(note, Limits(job.document_seconds, limit_next_piece), dict(job.set_aside))
     operators = operators_of(job.unit.source, job.cleaning)
+    warm_up(job.unit.source, operators, job.deduplication)
     measures = tuple(name for one in operators for name in one.measures)
     schema = pa.schema([*SCHEMA, *measure_fields(measures)])
     with (
