@@ -46,7 +46,7 @@ def main() -> None:
     print(f"{'tokens a CPU second':<20}{'rows':>6}{'whole':>10}{'cached':>10}{'ratio':>8}{'same text':>11}")
     for name, config in SIZES.items():
         model = Decoder(config, VOCABULARY, tokens + 16)
-        initialise(model, 0)
+        initialise(model, config, 0)
         model.eval()
 
         def whole(seen: Tensor, model: Decoder = model) -> Tensor:

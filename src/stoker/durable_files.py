@@ -178,7 +178,7 @@ def durable_folder(final: Path) -> Iterator[Path]:
             partial.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _hold_folder(descriptor, partial, final)
+            hold(descriptor, partial, final)
             try:
                 for left in partial.iterdir():
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -191,7 +191,11 @@ def durable_folder(final: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _hold_folder(descriptor: int, partial: Path, final: Path) -> None:
+def hold(descriptor: int, partial: Path, final: Path) -> None:
+    """Lock `partial`, in which `final` is being made and which `descriptor` has open, until it is closed.
+
+    Raises `BadInput` while another process makes it.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         mine = os.path.samestat(os.fstat(descriptor), partial.stat())
@@ -200,7 +204,7 @@ def _hold_folder(descriptor: int, partial: Path, final: Path) -> None:
     except OSError:
         mine = True  # a file system without locks on folders
     if not mine:
-        raise BadInput(f"{final} is just being written by another process; wait for it, or name another folder")
+        raise BadInput(f"{final} is just being written by another process; wait for it, or name another place")
 
 
 def remove_partials(folder: Path) -> None:

@@ -20,7 +20,7 @@ from stoker.data.reading.files import InputFile, list_files
 from stoker.data.reading.open import Location
 from stoker.data.reading.remote import RemoteFile
 from stoker.durable_files import remove_partials, sha256_of_file, write_text
-from stoker.errors import BadInput
+from stoker.errors import BadInput, StokerError
 from stoker.progress import Progress
 from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
@@ -230,7 +230,7 @@ class _Hashes:
     def _read(self) -> dict[str, Any]:
         try:
             known = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return known if isinstance(known, dict) else {}
 
@@ -241,8 +241,12 @@ class _Hashes:
             if now - modified > _SETTLED_SECONDS * 1e9 and digest != "unreadable":
                 known[path] = [size, modified, digest]
         folder = self._file.parent
-        # Two preparations may end at once; the one that comes second only remembers less.
-        with suppress(BadInput), locked_folder(folder, folder / f".lock{HASHES_FILE}", "remembering hashes"):
+        # Two preparations may end at once, and a corpus may be looked into where nothing can be written: then less
+        # is remembered.
+        with (
+            suppress(StokerError, OSError),
+            locked_folder(folder, folder / f".lock{HASHES_FILE}", "remembering hashes"),
+        ):
             remove_partials(folder)
             write_text(self._file, json.dumps(known))
 

@@ -1,7 +1,8 @@
-"""Parquet files that are small on disk and unpack to much are read in bounded memory, or refused by their headers."""
+"""Parquet files that are small and unpack to much are read in bounded memory, or refused by their headers."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -110,10 +111,8 @@ def test_no_value_of_a_column_is_larger_than_its_largest_page(
 
 @given(st.binary(max_size=200))
 def test_what_is_no_page_header_is_told_and_never_followed(content: bytes) -> None:
-    try:
+    with contextlib.suppress(UnreadableHeader):
         assert largest_page(io.BytesIO(content), 0, len(content)) >= 0
-    except UnreadableHeader:
-        pass
 
 
 def test_a_damaged_header_costs_its_row_group_alone(tmp_path: Path) -> None:

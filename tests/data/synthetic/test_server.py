@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stoker.data.synthetic.jobs import Author, Prompt, Sampling, jobs_of
+from stoker.data.synthetic.jobs import Author, Prompt, Sampling, held_journal, jobs_of
 from stoker.data.synthetic.server import Server, ServerGenerator
 from stoker.data.synthetic.writing import Written, synthesize
 from stoker.errors import BadInput, StokerError
@@ -169,6 +169,35 @@ def test_another_seed_temperature_or_prompt_is_another_job() -> None:
     assert not first & names(_PROMPTS, seed=1)
     assert not first & names([Prompt(one.identifier, one.text + "!") for one in _PROMPTS])
     assert not first & {job.identifier for job in jobs_of(_PROMPTS, Sampling(), Author("other", None))}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:8000", "ht!tp://", "file:///etc/passwd", "http://[::1", "http://a:99999999/", "http://a b/"],
+)
+def test_what_is_no_address_is_refused_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(BadInput, match="is no address of a server"):
+        ServerGenerator(Server(url, "writer"), _SAMPLING)
+
+
+def test_two_that_write_one_file_do_not_ask_twice(server: FakeServer, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    with held_journal(output), pytest.raises(BadInput, match="is just being written by another process"):
+        written(server, output)
+    assert not server.asked
+    assert not list(tmp_path.iterdir())
+    assert written(server, output).rows == 12
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_where_no_file_can_be_put_nothing_is_asked(server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for output in (tmp_path, Path("/dev/null"), Path("/")):
+        with pytest.raises(BadInput, match="is no regular file"):
+            written(server, output)
+    with pytest.raises(StokerError, match="could not write"):
+        written(server, tmp_path / "file" / "out.jsonl")
+    assert not server.asked
 
 
 @pytest.mark.parametrize(

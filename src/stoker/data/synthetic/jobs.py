@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.data.synthetic.json_lines import json_line, read_lines
-from stoker.durable_files import write_bytes
+from stoker.durable_files import explained_disk_errors, hold, write_bytes
 from stoker.errors import BadInput
 
 
@@ -162,10 +163,8 @@ class Journal:
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row."""
-        new = not self.path.exists()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab") as stream:
-            if not new and stream.tell() and not _ends_with_newline(self.path):
+            if stream.tell() and not _ends_with_newline(self.path):
                 stream.write(b"\n")  # what a kill left of a line
             stream.write(json_line(row))
             stream.flush()
@@ -178,6 +177,28 @@ class Journal:
         write_bytes(self.output, b"".join(map(json_line, found)))
         self.path.unlink(missing_ok=True)
         return len(found)
+
+
+@contextmanager
+def held_journal(output: Path) -> Iterator[Journal]:
+    """The journal of `output`, which nobody else writes meanwhile.
+
+    Raises `BadInput` where another process does, and where no file can be put at `output`: asking costs money, and
+    is not begun in vain.
+    """
+    if not output.name or (output.exists() and not output.is_file()):
+        raise BadInput(f"'{output}' is no regular file; name one")
+    path = output.with_name(f".{output.name}.journal")
+    with explained_disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = open(path, "ab")  # noqa: SIM115, closed below
+    try:
+        hold(stream.fileno(), path, output)
+        yield Journal(output)
+    finally:
+        if path.is_file() and not path.stat().st_size:
+            path.unlink()
+        stream.close()
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
 from stoker.data.synthetic.jobs import Answer, Job, Sampling
 from stoker.data.synthetic.writing import OutOfBudget
@@ -52,10 +53,11 @@ class ServerGenerator:
 
     Answers that mean "later" (429, 5xx, a lost connection) are asked again after 1, 2, 4 … seconds or what
     `Retry-After` says. Raises `BadInput` where the server refuses a request as wrong, `StokerError` where it stays
-    away, and `OutOfBudget`.
+    away, and `OutOfBudget`; made for what is no address of a server, it raises `BadInput` at once.
     """
 
     def __init__(self, server: Server, sampling: Sampling, sleep: Callable[[float], object] = time.sleep) -> None:
+        _require_address(server.url)
         self._server, self._sampling, self._sleep = server, sampling, sleep
         self._lock = threading.Lock()
         self._next_start = 0.0
@@ -146,6 +148,16 @@ class ServerGenerator:
             self._next_start = start + 60 / self._server.per_minute
         if start > now:
             self._sleep(start - now)
+
+
+def _require_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, a bracket that is not closed
+        right = False
+    if not right or not url.isprintable() or " " in url:
+        raise BadInput(f"{url!r} is no address of a server; give one such as http://localhost:8000/v1")
 
 
 def _asked_to_wait(written: str | None) -> float | None:
