@@ -22,7 +22,7 @@ class Progress(Protocol):
 
     @contextmanager
     def task(self, name: str, total: float | None, unit: str) -> Iterator[Task]:
-        """Begin a piece of work of `total` units (None: not known); of no unit where there is nothing to count."""
+        """Begin a piece of work of `total` units (None: not known)."""
         yield _SilentTask()
 
     def say(self, line: str) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from stoker.data.ledger.description import Description, SourceNote
-from stoker.data.ledger.falls import CONTENT, Grouping, all_warnings, falls, warnings
-from stoker.data.ledger.summary import summarised
+from stoker.data.ledger.falls import Grouping, all_warnings, falls, warnings
 from tests.data.ledger.drawn_ledger import MARKUP, SYMBOLS, note, row, write
 
 
@@ -62,15 +60,6 @@ def test_languages_and_classes_of_text_are_groups_too() -> None:
     assert far(summary, description, "content") == ["Chinese, Japanese or Korean"]
     assert len(all_warnings(summary, description)) == 2
     assert {cell.group for cell in falls(summary, description, "language")} == {"en", "zh", "unknown"}
-
-
-def test_an_empty_text_is_of_no_class() -> None:
-    counts = {f"{name}_characters": [0, 6] for name in CONTENT}
-    names = {name: [None, None] for name in ("source", "kind", "language", "verdict", "stage", "reason")}
-    sums = {"bytes": [0, 20], "characters": [0, 20], "tokens": [0, 5]}
-    found = pl.from_arrow(summarised(pa.table({**names, **sums, **counts})))
-    assert isinstance(found, pl.DataFrame)
-    assert found.select(list(CONTENT)).rows() == [(False, False, False), (True, True, True)]
 
 
 def test_sources_of_which_a_rule_is_not_asked_are_no_measure_of_it() -> None:
