@@ -7,13 +7,13 @@ from itertools import islice
 from pathlib import Path
 
 from stoker.data.document import Fault
-from stoker.data.reading import remote
 from stoker.data.reading.files import InputFile, list_files
 from stoker.data.reading.read import read_part
 from stoker.data.reading.remote import RemoteFile
 from stoker.data.reading.units import Part
 from stoker.errors import BadInput
 from stoker.recipe import Data, Source
+from stoker.recipe.files import names_fields
 
 _WITH_FIELDS = ("jsonl", "parquet")
 _OF_THE_FIELD = ("no_text_field", "wrong_type")
@@ -44,17 +44,9 @@ def require_named_fields(data: Data, folder: Path) -> None:
     """
     if data.on_error != "stop" or data.corpus is not None:
         return
-    named = [source for source in data.sources if source.paths and _names_fields(source)]
+    named = [source for source in data.sources if names_fields(source)]
     require_text_fields(
         ((source, list_files(source, folder)) for source in named), data.cleaning.maximum_document_bytes
-    )
-
-
-def _names_fields(source: Source) -> bool:
-    if any(map(remote.is_remote, source.paths)):
-        return False
-    return source.format in _WITH_FIELDS or any(
-        f".{form}" in Path(path).name for path in source.paths for form in _WITH_FIELDS
     )
 
 
