@@ -120,7 +120,7 @@ def write_corpus(folder: Path, trained: dict[str, int]) -> None:
         np.full((documents, 2), TOKENS, "<i8").tofile((folder / file).with_suffix(".documents"))
         shard = {"file": str(file), "tokens": documents * TOKENS, "documents": documents}
         shard |= {"sha256": "", "documents_sha256": ""}
-        train = {"documents": documents, "tokens": documents * TOKENS, "shards": [shard]}
+        train = {"documents": documents, "tokens": documents * TOKENS, "bytes": documents * 100, "shards": [shard]}
         sources.append({"name": name, "kind": "prose", "language": None, "splits": {"train": train}})
     special = {"bos_id": None, "eos_id": None, "adds_bos": False, "adds_eos": False}
     manifest = {

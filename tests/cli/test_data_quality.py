@@ -97,7 +97,10 @@ def test_text_is_asked_for_voted_on_and_measured(tmp_path: Path) -> None:
         "repeats_the_winner",
     }
     assert "kept" in stoker("vote", output, "--output", kept)
-    assert "in real text" in stoker("diversity", output, "--real", output)
+    told = stoker("diversity", output, "--real", output)
+    assert "in real text" in told
+    assert "\n\n" in told
+    assert "\n\n\n" not in told
     (one,) = json.loads(stoker("diversity", output, "--real", output, "--json"))
     assert one["in_real"] == 1.0
 

@@ -286,7 +286,7 @@ def _diversity_text(found: list[Diversity]) -> str:
         for one in found
     ]
     heads = ["", "documents", "distinct-1", "-2", "-3", "-4", "compression", "nearest", "alike", "in real text"]
-    return table(heads, rows) + f"\n\n{found[0].tokens:,} words or characters of each"
+    return table(heads, rows) + f"\n{found[0].tokens:,} words or characters of each"
 
 
 def collapse(
@@ -333,4 +333,4 @@ def _collapse_text(found: Collapse) -> str:
     said = (
         "diversity falls: this text loses the tails of what it was made from" if found.warns else "no fall is seen"
     )
-    return table(heads, rows) + f"\n\n{said} (blocks of {found.block_tokens:,} words or characters)"
+    return table(heads, rows) + f"\n{said} (blocks of {found.block_tokens:,} words or characters)"

@@ -126,7 +126,7 @@ def _comparison_text(found: list[Compared]) -> str:
         for number, first in enumerate(found[0].fits)
     ]
     columns = [f"{what} {name}" for what in ("tokens/character", "bytes/token", "single bytes") for name in names]
-    return "\n".join([*lines, "", table(headers, facts), "", table(["source", *columns], fits)])
+    return "\n".join([*lines, "", table(headers, facts), table(["source", *columns], fits)])
 
 
 def import_megatron(

@@ -47,9 +47,12 @@ def check(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False)
 
     Example: `stoker recipe check recipe.yaml layout.dp_shard=4`
     """
+    from stoker.data.reading.first_documents import require_named_fields
     from stoker.recipe.consequences import consequences_of
 
-    consequences = consequences_of(load(recipe, overrides, with_files=True, choose_layout=True))
+    loaded = load(recipe, overrides, with_files=True, choose_layout=True)
+    require_named_fields(loaded.recipe.data, loaded.folder)
+    consequences = consequences_of(loaded)
     print_json(consequences.as_json()) if json else print_result(consequences.as_text())
 
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from stoker.data.ledger.asked import is_asked
 from stoker.data.ledger.description import Description
-from stoker.data.ledger.schema import READING, SELECTION
+from stoker.data.ledger.schema import DUPLICATES, READING, SELECTION
 
 Grouping = Literal["kind", "language", "content"]
 _GROUPINGS: tuple[Grouping, ...] = ("kind", "language", "content")
@@ -32,8 +32,8 @@ _DOUBT = 0.01
 """Chance that a table in which nothing is far has a warning all the same (Bonferroni over its cells)."""
 _FEWEST = 5
 """Fewer documents are no reason for a warning."""
-_NO_JUDGEMENT = ("empty", "exact_duplicate", "held_out_exact_duplicate")
-"""Reasons that do not depend on what text looks like."""
+_NO_JUDGEMENT = ("empty", "in_earlier_corpus", "repeated_passages", *DUPLICATES)
+"""Reasons that do not depend on what text looks like: some kinds of text are repeated more often than others."""
 
 
 @dataclass(frozen=True, slots=True)

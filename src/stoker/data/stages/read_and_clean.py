@@ -28,6 +28,7 @@ from stoker.data.executors import WorkerDied
 from stoker.data.executors.worker import limit_next_piece
 from stoker.data.ledger.schema import MEASURE, READING, measure_fields
 from stoker.data.operators import Operator, judge, operators_of
+from stoker.data.reading.first_documents import stopped_by
 from stoker.data.reading.read import read_part
 from stoker.data.reading.units import Unit
 from stoker.data.stages.warm_up import warm_up
@@ -249,7 +250,7 @@ def _judged_rows(
                 yield index, found, _judged_apart(found, operators, index, watch)
                 continue
             if job.stop_on_fault and found.reason != POISONED:
-                raise BadInput(_stopped(found))
+                raise BadInput(stopped_by(found))
             yield index, None, (_fault_row(found, source), {}, None)
 
 
@@ -360,13 +361,6 @@ def _poisoned_row(document: Document, why: str) -> dict[str, Any]:
         "reason": POISONED,
         "detail": why,
     }
-
-
-def _stopped(fault: Fault) -> str:
-    return (
-        f"data.sources[{fault.source}]: {fault.file}, {fault.position}: {fault.reason}: {fault.detail}. "
-        "Repair it, or let data.on_error be `skip` to count such places and go on, up to data.error_budget"
-    )
 
 
 def read_histories(folder: Path, units: Sequence[Unit], columns: list[str] | None = None) -> pa.Table:
