@@ -37,7 +37,7 @@ from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
 from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatures
-from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit
+from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit, unit_file
 from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, text_encoder, tokenise
@@ -220,9 +220,10 @@ class _Preparation:
         for unit in units:
             sizes[unit.source.name] += unit.size
         budget = ErrorBudget(data, sizes)
+        before = {unit.number for unit in units if unit_file(self._read, unit.number, "parquet").is_file()}
         with self._progress.task("read and clean", sizes.total(), "bytes") as task:
             for unit, found in zip(units, self._executor.in_order(read_unit, jobs, after_death), strict=True):
-                task.advance(found.size)
+                (task.skip if unit.number in before else task.advance)(found.size)
                 budget.add(unit.source.name, found)
         if changed := changed_files(self._inputs):
             # Nobody knows of what state of these files the tables are.
