@@ -51,7 +51,7 @@ from stoker.durable_files import (
     write_json,
 )
 from stoker.errors import BadInput, StokerError
-from stoker.plural import counted
+from stoker.plural import counted, first_of
 from stoker.progress import Progress
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
@@ -93,7 +93,7 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     _require_enough_tokens(corpus, loaded.recipe)
     if without := _without_held_out(corpus):
         progress.say(
-            f"nothing is held out of {', '.join(without)}, so evaluations have no text of "
+            f"nothing is held out of {first_of(without)}, so evaluations have no text of "
             f"{'it' if len(without) == 1 else 'these'} to score; raise data.held_out for that"
         )
     return corpus
@@ -337,7 +337,7 @@ def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
     if short:
         raise BadInput(
             f"every source needs at least one sequence of training.sequence_length ({needed:,}) tokens, but "
-            + "; ".join(short)
+            + first_of(short, between="; ")
             + ". Give it more text, leave it out, set its weight to 0, or shorten training.sequence_length"
         )
 
