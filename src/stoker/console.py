@@ -95,8 +95,12 @@ class _Pace:
 
     def advance(self, now: float, done: float) -> None:
         self._advances += 1
-        if self._advances <= 2:  # what a resumed run had done before, and starting up, say nothing about its speed
+        if self._advances <= 2:  # starting up says nothing about the speed
             self._start = (now, done)
+
+    def skip(self, amount: float) -> None:
+        begun, before = self._start
+        self._start = (begun, before + amount)
 
     def told(self, now: float, done: float) -> tuple[str, str]:
         """`3.4 MB/s` and `0:12 left`, both empty where nobody can say."""
@@ -128,6 +132,11 @@ class _Bar:
         self._pace.advance(time.monotonic(), self.done)
         if time.monotonic() - self._drawn >= _REDRAW_SECONDS:
             self._redraw()
+
+    def skip(self, amount: float) -> None:
+        self.done += amount
+        self._bars.advance(self._id, amount)
+        self._pace.skip(amount)
 
     def describe(self, text: str) -> None:
         self._detail = text
@@ -169,6 +178,10 @@ class _Lines:
             told = self._pace.told(now, self.done)
             parts = [f"{self._name}: {_of_total(self.done, self._total, self._unit)}", *told, self._detail]
             self._watched.say("  ".join(part for part in parts if part))
+
+    def skip(self, amount: float) -> None:
+        self.done += amount
+        self._pace.skip(amount)
 
     def describe(self, text: str) -> None:
         self._detail = text

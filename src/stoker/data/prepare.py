@@ -37,7 +37,7 @@ from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
 from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatures
-from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit
+from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit, unit_file
 from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, text_encoder, tokenise
@@ -51,7 +51,7 @@ from stoker.durable_files import (
     write_json,
 )
 from stoker.errors import BadInput, StokerError
-from stoker.plural import counted
+from stoker.plural import counted, first_of
 from stoker.progress import Progress
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
@@ -93,7 +93,7 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     _require_enough_tokens(corpus, loaded.recipe)
     if without := _without_held_out(corpus):
         progress.say(
-            f"nothing is held out of {', '.join(without)}, so evaluations have no text of "
+            f"nothing is held out of {first_of(without)}, so evaluations have no text of "
             f"{'it' if len(without) == 1 else 'these'} to score; raise data.held_out for that"
         )
     return corpus
@@ -220,9 +220,10 @@ class _Preparation:
         for unit in units:
             sizes[unit.source.name] += unit.size
         budget = ErrorBudget(data, sizes)
+        before = {unit.number for unit in units if unit_file(self._read, unit.number, "parquet").is_file()}
         with self._progress.task("read and clean", sizes.total(), "bytes") as task:
             for unit, found in zip(units, self._executor.in_order(read_unit, jobs, after_death), strict=True):
-                task.advance(found.size)
+                (task.skip if unit.number in before else task.advance)(found.size)
                 budget.add(unit.source.name, found)
         if changed := changed_files(self._inputs):
             # Nobody knows of what state of these files the tables are.
@@ -336,7 +337,7 @@ def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
     if short:
         raise BadInput(
             f"every source needs at least one sequence of training.sequence_length ({needed:,}) tokens, but "
-            + "; ".join(short)
+            + first_of(short, between="; ")
             + ". Give it more text, leave it out, set its weight to 0, or shorten training.sequence_length"
         )
 

@@ -31,6 +31,7 @@ from stoker.data.operators import Operator, judge, operators_of
 from stoker.data.reading.first_documents import stopped_by
 from stoker.data.reading.read import read_part
 from stoker.data.reading.units import Unit
+from stoker.data.stages.spoilt import spoilt
 from stoker.data.stages.warm_up import warm_up
 from stoker.data.stages.watch import Limits, Place, Step, Watch, noted_place
 from stoker.durable_files import durable_file
@@ -364,9 +365,13 @@ def _poisoned_row(document: Document, why: str) -> dict[str, Any]:
 
 
 def read_histories(folder: Path, units: Sequence[Unit], columns: list[str] | None = None) -> pa.Table:
-    """The rows of all units, one under another."""
-    tables = [
-        pq.read_table(unit_file(folder, unit.number, "parquet"), columns=columns, use_threads=False)
-        for unit in units
-    ]
+    """The rows of all units, one under another. Raises `StokerError` where a table is not as it was written."""
+    tables = [_history(unit_file(folder, unit.number, "parquet"), folder, columns) for unit in units]
     return pa.concat_tables(tables) if tables else SCHEMA.empty_table().select(columns or SCHEMA.names)
+
+
+def _history(file: Path, folder: Path, columns: list[str] | None) -> pa.Table:
+    try:
+        return pq.read_table(file, columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise spoilt(file, folder.parent, str(error).split("\n")[0]) from None

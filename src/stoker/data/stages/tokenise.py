@@ -79,7 +79,7 @@ def tokenise(
     written: dict[str, dict[str, list[Shard]]] = {}
     with progress.task("tokenise", sum(split.size for split in splits), "bytes") as task:
         for split, own in zip(splits, batches, strict=True):
-            task.advance(split.size - int(candidates.bytes[split.remaining].sum()))
+            task.skip(split.size - int(candidates.bytes[split.remaining].sum()))
             documents = _documents(islice(encoded, len(own)), task)
             shards = write_split(
                 split.folder,
