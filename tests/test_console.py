@@ -66,6 +66,16 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.Mon
     assert lines[-1] == "train: 400 steps in 30 s"
 
 
+def test_of_work_that_cannot_be_counted_only_the_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    shown, stream = watched(terminal=False)
+    with shown.task("train the tokenizer", None, "") as task:
+        now[0] += 57
+        task.advance()
+    assert stream.getvalue() == "train the tokenizer: 57 s\n"
+
+
 @pytest.mark.parametrize(
     ("unit", "each_second", "told"),
     [("bytes", 3_450_000, "3.5 MB/s"), ("documents", 1234, "1,234 documents/s"), ("steps", 0.25, "0.25 steps/s")],

@@ -60,7 +60,8 @@ class Watched:
                 self._bars = None
         seconds = time.monotonic() - begun
         if seconds >= _WORTH_A_LINE_SECONDS:
-            self.say(f"{name}: {amount(shown.done, unit)} in {duration(seconds)}")
+            done = f"{amount(shown.done, unit)} in " if unit else ""
+            self.say(f"{name}: {done}{duration(seconds)}")
 
     def say(self, line: str) -> None:
         """Print one line, above any bar."""
@@ -173,7 +174,7 @@ class _Lines:
         self.done += amount
         now = time.monotonic()
         self._pace.advance(now, self.done)
-        if now - self._said >= _LINE_SECONDS:
+        if self._unit and now - self._said >= _LINE_SECONDS:
             self._said = now
             told = self._pace.told(now, self.done)
             parts = [f"{self._name}: {_of_total(self.done, self._total, self._unit)}", *told, self._detail]
@@ -191,6 +192,8 @@ class _Lines:
 
 
 def _of_total(done: float, total: float | None, unit: str) -> str:
+    if not unit:
+        return ""
     if total is None:
         return amount(done, unit)
     if unit == "bytes":

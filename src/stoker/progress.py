@@ -25,7 +25,7 @@ class Progress(Protocol):
 
     @contextmanager
     def task(self, name: str, total: float | None, unit: str) -> Iterator[Task]:
-        """Begin a piece of work of `total` units (None: not known)."""
+        """Begin a piece of work of `total` units (None: not known); of no unit where there is nothing to count."""
         yield _SilentTask()
 
     def say(self, line: str) -> None:

@@ -33,6 +33,7 @@ from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.operators import operators_of
 from stoker.data.quality.shares import cuts_of
+from stoker.data.reading.first_documents import require_text_fields
 from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
@@ -146,6 +147,9 @@ class _Preparation:
                 folder.mkdir(parents=True, exist_ok=True)
             for folder in [self.work, *(path for path in self.work.rglob("*") if path.is_dir())]:
                 remove_partials(folder)
+            if self._recipe.data.on_error == "stop":
+                given = [(source, [file for file, _ in files]) for source, files in self._inputs.files]
+                require_text_fields(given, self._recipe.data.cleaning.maximum_document_bytes)
             units = plan_units(self._inputs.files)
             with self._timed("read and clean"):
                 self._read_and_clean(units)
@@ -252,7 +256,7 @@ class _Preparation:
         settings, path = self._recipe.tokenizer, self._corpus / "tokenizer" / "tokenizer.json"
         if not len(selection.of(SPLITS["train"])):
             raise BadInput(_nothing_left(self._loaded, candidates))
-        with self._progress.task("train the tokenizer", 1, "vocabulary") as task:
+        with self._progress.task("train the tokenizer", None, "") as task:
             if not path.is_file():
                 given = None if settings.path is None else self._loaded.resolve(settings.path)
                 make_tokenizer(candidates, selection, settings, given, path)

@@ -12,10 +12,13 @@ from typer.testing import CliRunner
 
 from stoker import cli
 from stoker.data.document import Fault
+from stoker.data.prepare import prepare
 from stoker.data.reading.files import list_files
 from stoker.data.reading.first_documents import require_named_fields, require_text_fields, stopped_by
 from stoker.errors import BadInput
+from stoker.progress import Silent
 from stoker.recipe import Data, Source
+from stoker.recipe.loading import load_recipe
 
 RECIPE = """
 name: small
@@ -68,3 +71,15 @@ def test_what_to_do_about_a_fault_is_said_once(reason: str) -> None:
     told = stopped_by(Fault("web", "a.txt", "byte 3", reason, detail))
     assert told.lower().count("repair") == (reason != "no_text_field")
     assert "data.on_error" in told
+
+
+def test_a_preparation_reads_nothing_where_a_later_source_lacks_its_field(tmp_path: Path) -> None:
+    path = files_in(tmp_path)[0]
+    (tmp_path / "good.jsonl").write_text('{"text": "a text"}\n')
+    recipe = RECIPE.format(on_error="stop", path=path).replace(
+        "    - {name: wiki", "    - {name: good, paths: [good.jsonl]}\n    - {name: wiki"
+    )
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    with pytest.raises(BadInput, match=r"wiki.*expected a column `text`"):
+        prepare(load_recipe(tmp_path / "recipe.yaml"), Silent())
+    assert not list(tmp_path.glob("prepared/.work-*/read/*"))
