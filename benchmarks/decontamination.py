@@ -12,12 +12,14 @@ import argparse
 import gzip
 import json
 import re
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 from stoker.data.decontamination import EvaluationIndex
+from stoker.data.decontamination.tables import tables_of
 
 ITEMS_FROM = ("gsm8k-train-test.jsonl.gz", "oi-wiki-md.jsonl.gz")
 INTO = ("rust-rfcs.jsonl.gz", "python3-11-doc.jsonl.gz", "libreoffice-help-zh-cn.jsonl.gz", "manpages-zh.jsonl.gz")
@@ -71,12 +73,42 @@ MANNERS: dict[str, Callable[[str, Random], str]] = {
 }
 
 
+def size_table(count: int) -> None:
+    """Seconds, memory and bytes on disk of the tables of `count` items of 20 to 60 words of a vocabulary."""
+    draw = Random(0)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randrange(2, 10))) for _ in range(30_000)]
+    items = ((str(number), " ".join(draw.choices(words, k=draw.randrange(20, 61)))) for number in range(count))
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    tables = tables_of(items, 13, 26)
+    made = time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    size = sum(table.nbytes for table in tables.values()) / 1e6
+    print(
+        f"{count:,} items of {len(tables['words.near.tokens']) / 1e6:.1f} million words: tables of {size:,.0f} MB, "
+        f"made in {made:.1f} CPU s with {peak / 1e3:,.0f} MB more memory at most"
+    )
+    index = EvaluationIndex(tables)
+    documents = [" ".join(draw.choices(words, k=500)) for _ in range(2000)]
+    index.search(documents[0])
+    start = time.process_time()
+    alarms = sum(index.search(document) is not None for document in documents)
+    megabytes = sum(map(len, documents)) / 1e6
+    print(
+        f"  {alarms} of {len(documents)} documents of the same words taken for one of them; "
+        f"{megabytes / (time.process_time() - start):.0f} MB a CPU second"
+    )
+
+
 def main() -> None:
     """Print the tables."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--text", type=Path, required=True)
+    arguments.add_argument("--items", type=int, help="Only the size of the tables of so many items.")
     arguments.add_argument("--half", choices=tuple(SEEDS), default="final")
     given = arguments.parse_args()
+    if given.items is not None:
+        size_table(given.items)
+        return
     hosts = [text for name in INTO for text in texts(given.text / name)]
     for name in ITEMS_FROM:
         draw = Random(SEEDS[given.half])
@@ -84,7 +116,7 @@ def main() -> None:
         items = sentences(own[given.half == "final" :: 2], draw)
         size = sum(len(item.encode()) for item in items) / 1e6
         start = time.process_time()
-        index = EvaluationIndex([(str(i), item) for i, item in enumerate(items)], 13, 26)
+        index = EvaluationIndex.of([(str(i), item) for i, item in enumerate(items)], 13, 26)
         built = time.process_time() - start
         index.search("a document of a few words to load what is compiled")
         print(

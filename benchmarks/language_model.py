@@ -1,6 +1,7 @@
 """Trains `src/stoker/data/language/model.npz`: which of the languages that share an alphabet a text is in.
 
-    python benchmarks/language_model.py --catalogues /usr/share/locale DJANGO/django
+    python benchmarks/language_model.py --catalogues /usr/share/locale DJANGO/django \\
+        --manuals APACHE HANDBOOK JARGON
 
 A linear model on hashed n-grams (Joulin et al. 2016, "Bag of Tricks for Efficient Text Classification"): each
 feature has a vector of 16 numbers, a text the sum of its features' divided by the root of their count, and each
@@ -31,16 +32,21 @@ KEPT = 21_000
 ROUNDS, AFTER = 50, 30
 """Batches of snippets before and after features are dropped."""
 BATCH = 40_000
+PAGES = 80
+"""Of each manual in each language."""
 LABELS = [label for labels in sources.LABELS.values() for label in labels]
 _NUMBERS = {name: number for number, name in alphabets.SHARED.items()}
 ALPHABET = [_NUMBERS[name] for name, labels in sources.LABELS.items() for _ in labels]
 
 
-def pools(catalogues: list[Path]) -> dict[str, list[str]]:
+def pools(catalogues: list[Path], manuals: list[Path]) -> dict[str, list[str]]:
     """Pieces of text to draw snippets from, by label."""
     pieces: dict[str, list[str]] = {}
     for folder in catalogues:
         for label, found in sources.catalogue_text(folder).items():
+            pieces.setdefault(label, []).extend(found)
+    for folder in manuals:
+        for label, found in sources.documentation(folder, PAGES).items():
             pieces.setdefault(label, []).extend(found)
     library, packages = Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib"))
     pieces["en"] += sources.docstrings(library, 300) + sources.docstrings(packages / "numpy", 200)
@@ -81,14 +87,61 @@ def snippet(draw: random.Random, pieces: list[str], words: list[str] | None, is_
         text = text[at : at + length]
     if is_code:
         return text
-    if length > 30 and draw.random() < 0.15:
-        text = marked_up(draw, text)[:length]
+    if length > 15 and draw.random() < 0.3:
+        text = (marked_up if draw.random() < 0.5 else quoted)(draw, text)
+        at = draw.randrange(len(text) - length + 1) if len(text) > length and draw.random() < 0.5 else 0
+        text = text[at : at + length]
     how = draw.random()
     if how < 0.05:
         return text.upper()
     if how < 0.15:
         return text.lower()
-    return text.replace(" ", "\n    " if how < 0.17 else "\n", 1) if how < 0.25 else text
+    if how < 0.3:
+        return wrapped(draw, text)
+    return text
+
+
+def wrapped(draw: random.Random, text: str) -> str:
+    """Text in lines, as it stands in files of plain text: at a width, or broken once, and perhaps indented."""
+    indent = draw.choice(("", "", "", "  ", "    ", "\t"))
+    if draw.random() < 0.5:
+        return text.replace(" ", f"\n{indent}", 1)
+    width = draw.randint(20, 75)
+    at = draw.randrange(width)
+    lines, line = [], ""
+    for word in text.split(" "):
+        if len(line) + at > width:
+            lines, line, at = [*lines, line], "", 0
+        line = f"{line} {word}" if line else word
+    return f"\n{indent}".join((*lines, line))
+
+
+def quoted(draw: random.Random, text: str) -> str:
+    """Text as it stands in talk, mail and books of quotations: quoted, with who said it, or from whom it is."""
+    words = text.split(" ")
+    at = draw.randrange(len(words))
+    names = [word.strip(".,:;!?\"'()").capitalize() or "X" for word in draw.choices(words, k=2)]
+    before, after = " ".join(words[:at]), " ".join(words[at:])
+    return draw.choice(
+        (
+            f'"{text}',
+            f'{before}"\n"{after}',
+            f'{before}," {after}',
+            f'{before} "{after}"',
+            f"{before}\n\t\t-- {' '.join(names)}\n{after}",
+            f'{before}\n\t\t-- {" ".join(names)}, "{after}',
+            f"<{names[0].lower()}> {text}",
+            f"{before}\n<{names[0].lower()}{draw.randrange(99)}> {after}",
+            f"> {before}\n> {after}",
+            f"{' '.join(names)}: {text}",
+            f"{before} {' '.join(names)} <{names[0].lower()}@{names[1].lower()}.org> {after}",
+            f"{before} -- {after}",
+            f"{before}... {after}",
+            f"({before}) {after}",
+            f"{before}!  {after}",
+            f"{before}\n\n{draw.randrange(2100)}. {after}",
+        )
+    )
 
 
 def marked_up(draw: random.Random, text: str) -> str:
@@ -113,6 +166,10 @@ def marked_up(draw: random.Random, text: str) -> str:
                 f"- {word}:",
                 f"--{word}",
                 f"<b>{word}</b>",
+                f"/{word.lower()}/{letter}.conf {word}",
+                f"{word} {word.lower()}_{letter}",
+                f"{word.lower()}({draw.randrange(1, 9)}) {word}",
+                f"-{letter} {word}",
             )
         )
     return " ".join(words)
@@ -183,9 +240,10 @@ def main() -> None:
     """Train, keep what matters, train on, round, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--catalogues", type=Path, nargs="+", required=True)
+    parser.add_argument("--manuals", type=Path, nargs="+", required=True)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
-    pieces = pools(given.catalogues)
+    pieces = pools(given.catalogues, given.manuals)
     draw = np.random.default_rng(1)
     slots = np.arange(1 << features.BUCKET_BITS)
     vectors = draw.normal(0, 0.05, (slots.size, SIZE)).astype(np.float32)

@@ -1,7 +1,8 @@
 """Text whose language is known, from packages: what the model of languages is trained on and judged on.
 
-Trained on: message catalogues of Debian packages (/usr/share/locale) and of Django, dictionaries of simplemma and
-pyspellchecker (both MIT), English docstrings, and code of the standard library, of numpy and of /usr/include.
+Trained on: message catalogues of Debian packages (/usr/share/locale) and of Django, the translated manual of Apache
+and handbook of Debian (packages apache2-doc, debian-handbook, jargon), dictionaries of simplemma and pyspellchecker
+(both MIT), English docstrings, and code of the standard library, of numpy and of /usr/include.
 Judged on (other sources, other authors): Debian's translated manual pages and fortune cookies, code of torch,
 sympy and transformers, and text of the folder that is named.
 """
@@ -14,6 +15,7 @@ import io
 import json
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +68,8 @@ LABELS: dict[str, list[str]] = {
 _NAMES_ONLY = re.compile("iso_|iso-|xkeyboard|cups|tzdata|debian-installer-timezone")
 _MARKUP = re.compile(r"<[^<>]{1,80}>|&\w+;|[_~](?=\w)|%[-\d.$]*[a-zA-Z]|%\(\w+\)s")
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Z]{2})?")
+_ENGLISH_WORDS = re.compile(r"\b(?:the|of|and|to|is|you|your|that|with|have|this|not|it|for)\b", re.IGNORECASE)
 _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|^\s*#[^\n]*\b(?:Copyright|SPDX)[^\n]*", re.DOTALL | re.MULTILINE)
 _HASH_COMMENT = re.compile(r"^\s*#.*\n", re.MULTILINE)
 
@@ -178,15 +182,53 @@ def docstrings(folder: Path, most: int) -> list[str]:
     return out
 
 
+def documentation(folder: Path, most: int) -> dict[str, list[str]]:
+    """Paragraphs of running text by language, of up to `most` pages of a language of translated HTML manuals.
+
+    The language is that of the folder: `manual/fr/…`, `html/pt-BR/…`. What was left in English is not taken.
+    """
+    from stoker.data.extraction import extract_text
+    from stoker.data.reading.html import decode_page
+
+    pages: dict[str, list[Path]] = {}
+    wanted = {label for labels in LABELS.values() for label in labels}
+    for path in sorted(folder.rglob("*.html")):
+        language = next((part for part in path.parts[::-1] if _LANGUAGE.fullmatch(part)), "en").replace("-", "_")
+        label = CATALOGUES.get(language, language.partition("_")[0])
+        pages.setdefault(CATALOGUES.get(label, label), []).append(path)
+    text: dict[str, list[str]] = {}
+    for label, paths in pages.items():
+        if label not in wanted:
+            continue
+        found: set[str] = set()
+        for path in paths[:: max(1, len(paths) // most)][:most]:
+            for paragraph in extract_text(decode_page(path.read_bytes())).split("\n\n"):
+                is_prose = len(paragraph) > 60 and paragraph.rstrip().endswith((".", ":", "!", "?"))
+                if is_prose and sum(map(str.isalpha, paragraph)) > 0.7 * len(paragraph):
+                    found.add(paragraph)
+        text[label] = sorted(one for one in found if label == "en" or not is_english(one))
+    return text
+
+
+def is_english(text: str) -> bool:
+    """Whether a piece of a translation was left in English, by its commonest words."""
+    return len(_ENGLISH_WORDS.findall(text)) > 0.12 * len(text.split())
+
+
 def manual_pages(folder: Path) -> dict[str, list[str]]:
-    """Paragraphs of translated manual pages by language, without their formatting."""
+    """Paragraphs of translated manual pages by language, without their formatting.
+
+    A paragraph that stands in the pages of two languages was translated in neither, and is left out.
+    """
     text: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("man[1-8]/*.gz")):
         language = path.relative_to(folder).parts[0]
         page = gzip.decompress(path.read_bytes()).decode("utf-8", "ignore")
         label = CATALOGUES.get(language, language)
         text.setdefault(label, []).extend(_paragraphs(page))
-    return {label: sorted(set(found)) for label, found in text.items()}
+    distinct = {label: set(found) for label, found in text.items()}
+    languages = Counter(piece for found in distinct.values() for piece in found)
+    return {label: sorted(one for one in found if languages[one] == 1) for label, found in distinct.items()}
 
 
 def _paragraphs(page: str) -> Iterator[str]:

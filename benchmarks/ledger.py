@@ -39,6 +39,7 @@ from stoker.data.ledger.falls import all_warnings
 from stoker.data.ledger.what_if import what_if
 from stoker.data.ledger.writing import LedgerWriter
 from stoker.data.showing import show_step
+from stoker.durable_files import sha256_of_file
 from stoker.recipe import Recipe
 
 MEASURES = 25
@@ -111,7 +112,8 @@ def write_corpus(folder: Path, trained: dict[str, int]) -> None:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({character: place for place, character in enumerate(alphabet)}, []))
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(folder / "tokenizer" / "tokenizer.json"))
+    tokenizer_path = folder / "tokenizer" / "tokenizer.json"
+    tokenizer.save(str(tokenizer_path))
     sources = []
     for name, documents in trained.items():
         file = Path("tokens") / name / "train-00000.tokens"
@@ -120,13 +122,13 @@ def write_corpus(folder: Path, trained: dict[str, int]) -> None:
         np.full((documents, 2), TOKENS, "<i8").tofile((folder / file).with_suffix(".documents"))
         shard = {"file": str(file), "tokens": documents * TOKENS, "documents": documents}
         shard |= {"sha256": "", "documents_sha256": ""}
-        train = {"documents": documents, "tokens": documents * TOKENS, "shards": [shard]}
+        train = {"documents": documents, "tokens": documents * TOKENS, "bytes": documents * 100, "shards": [shard]}
         sources.append({"name": name, "kind": "prose", "language": None, "splits": {"train": train}})
     special = {"bos_id": None, "eos_id": None, "adds_bos": False, "adds_eos": False}
     manifest = {
         "format": FORMAT,
         "fingerprint": "drawn",
-        "tokenizer": {"sha256": "", "vocabulary_size": 256, **special},
+        "tokenizer": {"sha256": sha256_of_file(tokenizer_path), "vocabulary_size": 256, **special},
         "dtype": "uint16",
         "sources": sources,
         "funnel": [],

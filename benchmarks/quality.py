@@ -4,8 +4,8 @@
 
 FOLDER holds `*.jsonl.gz` with fields `kind`, `language` and `text`; code is the standard library's, and of the
 headers of the system. Documents are halved by their content: models are trained on the building half, all figures
-are of the other. Of the kinds of planted junk every second one is never shown to the classifier, and three of the
-bodies of text that are told apart are in no training text.
+are of the other. Each kind of planted junk is judged by a classifier that learnt from all kinds but that one, and
+three of the bodies of text that are told apart are in no training text.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import gzip
 import json
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -32,7 +33,6 @@ from stoker.data.quality.character_training import Settings as CharacterSettings
 from stoker.data.quality.character_training import train_characters
 from stoker.data.quality.characters import CharacterModel
 from stoker.data.quality.classifier import Classifier
-from stoker.data.quality.evaluation import area_under_curve
 from stoker.data.quality.training import Settings, train_classifier
 from stoker.recipe import Cleaning, Source
 from stoker.recipe.quality import Perplexity, Quality
@@ -64,12 +64,6 @@ def planted(groups: dict[str, Sample], half: str) -> dict[tuple[str, str], list[
     return found
 
 
-def shown(pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Every second kind of junk of each group."""
-    by_group = {group: [pair for pair in pairs if pair[0] == group] for group in PLANTED}
-    return {pair for own in by_group.values() for pair in own[::2]}
-
-
 def body(folder: Path, name: str, half: str) -> list[str]:
     """The clean documents of one file that are in a half."""
     with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as stream:
@@ -97,41 +91,37 @@ def domain_table(folder: Path) -> None:
 def classifier_tables(
     building: dict[str, Sample], final: dict[str, Sample], bad: dict[str, dict[tuple[str, str], list[str]]]
 ) -> Classifier:
-    """Clean text against junk: kinds that were shown and kinds that were not."""
-    seen = shown(list(bad["building"]))
+    """Clean text against junk: each kind is judged by a classifier that learnt from all kinds but that one."""
     good = [text for group, sample in building.items() if "verse" not in group for text in sample.texts]
-    texts = [text for pair in seen for text in bad["building"][pair]]
-    start = time.process_time()
-    trained = train_classifier(good, texts, Settings())
-    size = sum(len(text.encode()) for text in (*good, *texts)) / 1e6
-    print(f"classifier: {size:.1f} MB learnt in {time.process_time() - start:.1f} CPU s\n")
-    model = trained.classifier
-    scores = {group: np.asarray([model.score(text) for text in sample.texts]) for group, sample in final.items()}
-    print(f"{'group':<14}{'clean >= 0.5':>14}" + f"{'junk seen < 0.5':>18}{'AUC':>8}{'unseen < 0.5':>15}{'AUC':>8}")
-    for group, own_scores in scores.items():
-        cells = f"{group:<14}{(own_scores >= 0.5).mean():14.1%}"
-        for wanted in (True, False):
-            own = [
-                model.score(text)
-                for pair, texts in bad["final"].items()
-                if pair[0] == group and (pair in seen) == wanted
-                for text in texts
-            ]
-            cells += _against(own_scores, np.asarray(own), 18 if wanted else 15)
-        print(cells)
-    print("\nunseen kinds of junk: share below 0.5")
-    for pair, texts in bad["final"].items():
-        if pair not in seen:
-            print(f"  {pair[0]}: {pair[1]:<28}{np.mean([model.score(text) < 0.5 for text in texts]):8.0%}")
-    return model
-
-
-def _against(clean: np.ndarray, bad: np.ndarray, width: int) -> str:
-    if not len(bad):
-        return f"{'-':>{width}}{'-':>8}"
-    sides = np.asarray([True] * len(clean) + [False] * len(bad))
-    auc = area_under_curve(np.concatenate([clean, bad]), sides)
-    return f"{(bad < 0.5).mean():{width}.1%}{auc or 0:8.3f}"
+    kinds = sorted({kind for _, kind in bad["building"]})
+    found: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
+    kept: dict[bool, dict[str, list[float]]] = {True: defaultdict(list), False: defaultdict(list)}
+    for form in found:
+        start = time.process_time()
+        for kind in kinds:
+            shown = [text for (_, own), texts in bad["building"].items() if own != kind for text in texts]
+            model = train_classifier(good, shown, Settings(form=form)).classifier
+            for (group, own), texts in bad["final"].items():
+                if own == kind:
+                    found[form][group, own] = float(np.mean([model.score(text) < 0.5 for text in texts]))
+            for group, sample in final.items():
+                kept[form][group].append(float(np.mean([model.score(text) >= 0.5 for text in sample.texts])))
+        size = sum(len(text.encode()) for text in good) / 1e6
+        seconds = (time.process_time() - start) / len(kinds)
+        print(
+            f"{'words and form' if form else 'words alone'}: {size:.0f} MB learnt and judged in {seconds:.1f} CPU s"
+        )
+    print(f"\n{'junk of a kind never learnt from, < 0.5':<42}{'words alone':>12}{'and form':>10}")
+    for pair in sorted(found[True]):
+        print(f"  {pair[0] + ': ' + pair[1]:<40}{found[False][pair]:12.0%}{found[True][pair]:10.0%}")
+    for group in PLANTED:
+        shares = [np.mean([own for pair, own in found[form].items() if pair[0] == group]) for form in (False, True)]
+        print(f"  {'mean of ' + group:<40}{shares[0]:12.0%}{shares[1]:10.0%}")
+    print(f"\n{'clean text, >= 0.5 (mean)':<42}{'words alone':>12}{'and form':>10}")
+    for group in final:
+        print(f"  {group:<40}{np.mean(kept[False][group]):12.1%}{np.mean(kept[True][group]):10.1%}")
+    every = [text for texts in bad["building"].values() for text in texts]
+    return train_classifier(good, every, Settings()).classifier
 
 
 def perplexity_tables(

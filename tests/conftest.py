@@ -23,6 +23,15 @@ settings.register_profile(
 settings.load_profile("reproducible")
 
 
+@pytest.fixture(autouse=True)
+def one_worker_is_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `data.workers: 1` tests prepare text in their own process, but for those marked `worker_processes`."""
+    if "worker_processes" not in request.keywords:
+        from tests.one_process import local_executor  # it imports numba
+
+        monkeypatch.setattr("stoker.data.executors.choice.Local", local_executor)
+
+
 _LONGEST_FIRST = ("end_to_end", "verification", "recovery", "parallel", "training", "checkpoint")
 
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from stoker import cli
 from stoker.cli.arguments import load
 from stoker.errors import NonFinite, StokerError
+from tests.data.small_corpus import small_recipe, write_text_files
 from tests.recipe.recipes import SMALL, write, write_with_text
 
 runner = CliRunner()
@@ -99,6 +100,14 @@ def test_recipe_verbs_do_not_load_torch(tmp_path: Path, words: tuple[str, ...]) 
     write_with_text(tmp_path)
     arguments = {"new": ["new.yaml"], "schema": [], "presets": []}.get(words[1], ["recipe.yaml"])
     assert not _modules_after(tmp_path, *words, *arguments) & {"torch", "polars", "pyarrow", "numba"}
+
+
+def test_preparing_loads_only_what_preparing_needs(tmp_path: Path) -> None:
+    write_text_files(tmp_path / "text")
+    small_recipe(tmp_path, workers=1)
+    loaded = _modules_after(tmp_path, "prepare", "recipe.yaml", "--json")
+    assert {"numba", "pyarrow", "tokenizers"} <= loaded
+    assert not loaded & {"torch", "pandas", "sklearn", "trafilatura", "lxml", "ray", "transformers", "datasets"}
 
 
 def test_a_bad_recipe_ends_with_2_and_one_message_on_stderr(tmp_path: Path) -> None:

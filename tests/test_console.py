@@ -66,6 +66,16 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.Mon
     assert lines[-1] == "train: 400 steps in 30 s"
 
 
+def test_of_work_that_cannot_be_counted_only_the_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    shown, stream = watched(terminal=False)
+    with shown.task("train the tokenizer", None, "") as task:
+        now[0] += 57
+        task.advance()
+    assert stream.getvalue() == "train the tokenizer: 57 s\n"
+
+
 @pytest.mark.parametrize(
     ("unit", "each_second", "told"),
     [("bytes", 3_450_000, "3.5 MB/s"), ("documents", 1234, "1,234 documents/s"), ("steps", 0.25, "0.25 steps/s")],
@@ -82,6 +92,23 @@ def test_a_rate_is_told_in_the_unit_of_the_work(
                 now[0] += 1
                 task.advance(each_second)
         assert told in stream.getvalue()
+
+
+def test_a_rate_counts_only_what_this_process_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work of an earlier run may turn up between the parts of this one, as the finished splits of a corpus do."""
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    for terminal in (False, True):
+        shown, stream = watched(terminal=terminal)
+        with shown.task("tokenise", 1e9, "bytes") as task:
+            for _ in range(40):
+                now[0] += 1
+                task.skip(20e6)
+                task.advance(3.5e6)
+        told = stream.getvalue()
+        assert "3.5 MB/s" in told
+        assert set(re.findall(r"[\d.]+ MB/s", told)) == {"3.5 MB/s"}
+        assert "/1,000.0 MB" in told
 
 
 def test_work_done_within_a_second_leaves_no_line() -> None:

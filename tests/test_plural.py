@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.plural import counted
+from stoker.plural import counted, first_of
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,8 @@ from stoker.plural import counted
 )
 def test_a_number_and_its_word_agree(number: int, many: str, expected: str) -> None:
     assert counted(number, many) == expected
+
+
+def test_of_thousands_of_names_some_are_said_and_how_many_there_are() -> None:
+    assert first_of(["a", "b"]) == "a, b"
+    assert first_of([f"s{number}" for number in range(2000)], 2) == "s0, s1 and 1,998 more"

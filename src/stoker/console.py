@@ -60,7 +60,8 @@ class Watched:
                 self._bars = None
         seconds = time.monotonic() - begun
         if seconds >= _WORTH_A_LINE_SECONDS:
-            self.say(f"{name}: {amount(shown.done, unit)} in {duration(seconds)}")
+            done = f"{amount(shown.done, unit)} in " if unit else ""
+            self.say(f"{name}: {done}{duration(seconds)}")
 
     def say(self, line: str) -> None:
         """Print one line, above any bar."""
@@ -95,8 +96,12 @@ class _Pace:
 
     def advance(self, now: float, done: float) -> None:
         self._advances += 1
-        if self._advances <= 2:  # what a resumed run had done before, and starting up, say nothing about its speed
+        if self._advances <= 2:  # starting up says nothing about the speed
             self._start = (now, done)
+
+    def skip(self, amount: float) -> None:
+        begun, before = self._start
+        self._start = (begun, before + amount)
 
     def told(self, now: float, done: float) -> tuple[str, str]:
         """`3.4 MB/s` and `0:12 left`, both empty where nobody can say."""
@@ -128,6 +133,11 @@ class _Bar:
         self._pace.advance(time.monotonic(), self.done)
         if time.monotonic() - self._drawn >= _REDRAW_SECONDS:
             self._redraw()
+
+    def skip(self, amount: float) -> None:
+        self.done += amount
+        self._bars.advance(self._id, amount)
+        self._pace.skip(amount)
 
     def describe(self, text: str) -> None:
         self._detail = text
@@ -164,11 +174,15 @@ class _Lines:
         self.done += amount
         now = time.monotonic()
         self._pace.advance(now, self.done)
-        if now - self._said >= _LINE_SECONDS:
+        if self._unit and now - self._said >= _LINE_SECONDS:
             self._said = now
             told = self._pace.told(now, self.done)
             parts = [f"{self._name}: {_of_total(self.done, self._total, self._unit)}", *told, self._detail]
             self._watched.say("  ".join(part for part in parts if part))
+
+    def skip(self, amount: float) -> None:
+        self.done += amount
+        self._pace.skip(amount)
 
     def describe(self, text: str) -> None:
         self._detail = text
@@ -178,6 +192,8 @@ class _Lines:
 
 
 def _of_total(done: float, total: float | None, unit: str) -> str:
+    if not unit:
+        return ""
     if total is None:
         return amount(done, unit)
     if unit == "bytes":

@@ -14,6 +14,7 @@ from stoker.run_directory import RunDirectory
 from stoker.training.origin import corpus_of
 
 if TYPE_CHECKING:  # a corpus's own folder is looked into without loading what recipes need
+    from stoker.data.feeding.as_recorded import Stretches
     from stoker.recipe.loading import LoadedRecipe
 
 _FILES_NAMED = 12
@@ -42,6 +43,19 @@ def history_of(corpus: Corpus, name: str, most: int | None = None) -> list[dict[
     raise BadInput(
         f"the ledger knows no document and no file named {name!r}; `stoker data sample` shows some names"
     )
+
+
+def recorded_steps(run: RunDirectory) -> tuple[dict[int, Stretches], dict[int, str]]:
+    """By step, as the run's record has them: the samples of those that were given others than the recipe's, and the
+    digests of all batches. Empty where nothing is recorded yet."""
+    from stoker.record import Record
+
+    rows = Record(run.record).steps(["given_samples", "batch_digest"])
+
+    def of(name: str) -> list[tuple[int, str]]:
+        return list(rows.select("step", name).drop_nulls().iter_rows()) if name in rows.columns else []
+
+    return {step: json.loads(told) for step, told in of("given_samples")}, dict(of("batch_digest"))
 
 
 def recipe_at(path: Path) -> LoadedRecipe | None:

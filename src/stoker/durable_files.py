@@ -7,6 +7,7 @@ the old file, the new file, or none; never a part of one.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -126,8 +127,9 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `content` as readable JSON to `path`, whole or not at all."""
-    write_text(path, json.dumps(content, ensure_ascii=False, indent=2, sort_keys=False) + "\n")
+    """Write `content` as readable JSON to `path`, whole or not at all; half of a surrogate pair as `\\ud800`."""
+    written = json.dumps(content, ensure_ascii=False, indent=2, sort_keys=False) + "\n"
+    write_bytes(path, written.encode(errors="backslashreplace"))
 
 
 def sha256_of_file(path: Path) -> str:
@@ -157,6 +159,52 @@ def publish_folder(partial: Path, final: Path) -> None:
         sync_folder(partial)
         os.rename(partial, final)
         sync_folder(final.parent)
+
+
+@contextmanager
+def durable_folder(final: Path) -> Iterator[Path]:
+    """A folder to be filled, which appears as `final` whole, or not at all.
+
+    What a killed writer left of it is cleared away. Raises `BadInput` where `final` is there and not an empty
+    folder, and while another process fills it.
+    """
+    if not final.name:
+        raise BadInput(f"'{final}' names no new folder; give it a name")
+    partial = final.with_name(f".{final.name}{PARTIAL_MARK}folder")
+    with explained_disk_errors(final):
+        if os.path.lexists(final) and (not final.is_dir() or any(final.iterdir())):
+            raise BadInput(f"{final} exists already and is not an empty folder; name another")
+        with explained_disk_errors(final.parent):
+            partial.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            hold(descriptor, partial, final)
+            try:
+                for left in partial.iterdir():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                yield partial
+                publish_folder(partial, final)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def hold(descriptor: int, partial: Path, final: Path) -> None:
+    """Lock `partial`, in which `final` is being made and which `descriptor` has open, until it is closed.
+
+    Raises `BadInput` while another process makes it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine = os.path.samestat(os.fstat(descriptor), partial.stat())
+    except (BlockingIOError, FileNotFoundError):
+        mine = False  # held, or published or given up since it was opened
+    except OSError:
+        mine = True  # a file system without locks on folders
+    if not mine:
+        raise BadInput(f"{final} is just being written by another process; wait for it, or name another place")
 
 
 def remove_partials(folder: Path) -> None:

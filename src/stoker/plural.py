@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def counted(number: float, many: str) -> str:
     """`1 rank`, `2 ranks`, `1,200 accumulated micro-batches`: `many` is the word for several."""
@@ -13,3 +15,9 @@ def one_of(many: str) -> str:
     if many.endswith("ies"):
         return many.removesuffix("ies") + "y"
     return many.removesuffix("es") if many.endswith(("sses", "ches")) else many.removesuffix("s")
+
+
+def first_of(names: Sequence[str], most: int = 8, between: str = ", ") -> str:
+    """`a, b`; of more than `most` the first ones, and how many there are beside them: `a, b and 1,998 more`."""
+    more = len(names) - most
+    return between.join(names[:most]) + (f" and {more:,} more" if more > 0 else "")

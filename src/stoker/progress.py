@@ -13,6 +13,9 @@ class Task(Protocol):
     def advance(self, amount: float = 1) -> None:
         """Say that `amount` more units are done."""
 
+    def skip(self, amount: float) -> None:
+        """Say that `amount` more units were done before, by an earlier run: they say nothing about the speed."""
+
     def describe(self, text: str) -> None:
         """Replace the words behind the bar."""
 
@@ -22,7 +25,7 @@ class Progress(Protocol):
 
     @contextmanager
     def task(self, name: str, total: float | None, unit: str) -> Iterator[Task]:
-        """Begin a piece of work of `total` units (None: not known)."""
+        """Begin a piece of work of `total` units (None: not known); of no unit where there is nothing to count."""
         yield _SilentTask()
 
     def say(self, line: str) -> None:
@@ -31,6 +34,9 @@ class Progress(Protocol):
 
 class _SilentTask:
     def advance(self, amount: float = 1) -> None:
+        pass
+
+    def skip(self, amount: float) -> None:
         pass
 
     def describe(self, text: str) -> None:

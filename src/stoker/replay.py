@@ -12,14 +12,12 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from stoker.checkpoint import checkpoints_of, steps_saved
-from stoker.data.corpus import Corpus
 from stoker.data.feeding import Feed
-from stoker.data.feeding.sample_index import Integers
+from stoker.data.feeding.as_recorded import FeedAsRecorded, Stretches
 from stoker.diagnosis.replayed import Replay, Trial
 from stoker.errors import BadInput
 from stoker.parallel import ParallelModel, apply, single_process_world
@@ -43,8 +41,6 @@ _MOST_TRIALS = 5
 _TIMEOUT_SECONDS = 3600.0
 """How long one process waits for the other, whose trials may take longer."""
 _OTHERS = "trials of the other process"
-Stretches = Sequence[Sequence[int]]
-"""First and last + 1 of each."""
 
 
 def replay_steps(run: RunDirectory, steps: Sequence[int], progress: Progress) -> dict[int, Replay]:
@@ -133,20 +129,6 @@ def _as_recorded(run: RunDirectory) -> tuple[dict[int, Stretches], dict[int, flo
     return {step: json.loads(text) for step, text in given}, dict(scales)
 
 
-class _FeedAsRecorded(Feed):
-    """Gives each step the samples that it was given in the run."""
-
-    def __init__(self, corpus: Corpus, recipe: Recipe, given: Mapping[int, Stretches]) -> None:
-        super().__init__(corpus, recipe)
-        self._given = given
-
-    def samples(self, step: int) -> Integers:
-        """Those of the record, or the recipe's."""
-        if step not in self._given:
-            return super().samples(step)
-        return np.concatenate([np.arange(first, after) for first, after in self._given[step]])
-
-
 def _try_as_rank(work: _Work, rank: int, store: TCPStore, say: Say) -> list[Trial] | None:
     """Do the trials that fall to this process; the first one returns those of both."""
     own: list[Trial] = []
@@ -170,7 +152,7 @@ def _on_state(work: _Work, state: int, trials: Sequence[Trial], rank: int) -> It
     device = choose_device(training.device, rank if rank < torch.cuda.device_count() else 0)
     use_processors(training.threads, _PROCESSES, device)
     model = apply(trained.model.to(device, parameter_dtype(training.precision)), single_process_world(device))
-    feed = _FeedAsRecorded(trained.corpus, recipe, work.given)
+    feed = FeedAsRecorded(trained.corpus, recipe, work.given)
     for trial in trials:
         yield _tried(trial, model, recipe, feed, work.scales.get(trial.batch, 1.0))
 

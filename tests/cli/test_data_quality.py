@@ -11,7 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from stoker import cli
-from tests.data.small_corpus import paragraph, sentence
+from stoker.data.ledger import Ledger
+from stoker.data.prepare import prepare
+from stoker.errors import BadInput
+from stoker.progress import Silent
+from tests.data.small_corpus import paragraph, sentence, small_recipe
 from tests.data.synthetic.fake_server import fake_server
 
 runner = CliRunner()
@@ -93,9 +97,52 @@ def test_text_is_asked_for_voted_on_and_measured(tmp_path: Path) -> None:
         "repeats_the_winner",
     }
     assert "kept" in stoker("vote", output, "--output", kept)
-    assert "in real text" in stoker("diversity", output, "--real", output)
+    told = stoker("diversity", output, "--real", output)
+    assert "in real text" in told
+    assert "\n\n" in told
+    assert "\n\n\n" not in told
     (one,) = json.loads(stoker("diversity", output, "--real", output, "--json"))
     assert one["in_real"] == 1.0
+
+
+def test_several_generators_write_vote_and_become_a_source(tmp_path: Path) -> None:
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"{n} times 7?", "id": f"q{n}"}) + "\n" for n in range(6)))
+    draw = random.Random(1)
+
+    def reply(number: int, body: dict[str, Any]) -> Any:
+        factor = int(body["messages"][0]["content"].split()[0])
+        # All know small products, two of three the middle ones; the others everybody guesses.
+        knows = factor < 2 or (factor < 4 and body["model"] != "c")
+        answer = 7 * factor if knows else 100 + "abc".index(body["model"])
+        choice = {"message": {"content": f"{sentence(draw, 60)} #### {answer}"}, "finish_reason": "stop"}
+        return 200, {"choices": [choice], "usage": {"completion_tokens": 9, "total_tokens": 20}}, {}
+
+    files = [tmp_path / f"{model}.jsonl" for model in "abc"]
+    with fake_server() as server:
+        server.reply = reply
+        for file in files:
+            options = ("--output", file, "--from", server.url, "--model", file.stem, "--temperatures", "1.0")
+            assert "6 of 6 rows" in stoker("synthesize", "--prompts", prompts, *options)
+    kept, others = tmp_path / "kept.jsonl", tmp_path / "others.jsonl"
+    counts = json.loads(stoker("vote", *files, "--output", kept, "--rejected", others, "--json"))
+    assert counts["kept"] == 4
+    assert counts["reasons"] == {"no_answer": 0, "outvoted": 2, "no_agreement": 6, "repeats_the_winner": 6}
+    rows = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [(row["prompt_id"], row["vote"]["votes"], row["vote"]["models"]) for row in rows] == [
+        ("q0", 3, 3),
+        ("q1", 3, 3),
+        ("q2", 2, 2),
+        ("q3", 2, 2),
+    ]
+    loaded = small_recipe(
+        tmp_path,
+        sources=[{"name": "agreed", "paths": [str(kept)], "id_field": "id", "synthetic": True}],
+        cleaning={"filters": False},
+        deduplication={"near": False},
+    )
+    ledger = Ledger(prepare(loaded, Silent()).folder).rows().collect()
+    assert set(ledger["identifier"].to_list()) == {row["id"] for row in rows}, "a document leads back to its prompt"
 
 
 def test_a_collapse_ends_with_code_1_and_its_absence_with_0(tmp_path: Path) -> None:
@@ -131,3 +178,19 @@ def test_wrong_options_are_refused_before_anything_is_asked(
     result = runner.invoke(cli.application, given)
     assert result.exit_code == 1
     assert said in str(result.exception)
+
+
+def test_voting_writes_over_no_file_that_it_reads(tmp_path: Path) -> None:
+    rows, kept = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
+    rows.write_text('{"prompt": "p\\ud800", "text": "a\\u2028b 5"}\n' * 2)
+    before = rows.read_bytes()
+    (tmp_path / "link.jsonl").symlink_to(rows)
+    for output, rejected in ((rows, kept), (tmp_path / "link.jsonl", kept), (kept, rows), (kept, kept)):
+        given = ["data", "vote", str(rows), "--output", str(output), "--rejected", str(rejected)]
+        result = runner.invoke(cli.application, given)
+        assert isinstance(result.exception, BadInput)
+        assert "name another" in str(result.exception)
+    assert rows.read_bytes() == before
+    assert not kept.exists()
+    assert json.loads(stoker("vote", rows, "--output", kept, "--json"))["kept"] == 1
+    assert json.loads(kept.read_text())["text"] == "a\u2028b 5"

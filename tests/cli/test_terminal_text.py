@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cli.terminal_text import one_line, printable
+from stoker.cli.terminal_text import lines_printable, one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,10 @@ from stoker.cli.terminal_text import one_line, printable
 )
 def test_what_would_move_colour_or_hide_is_written_out(hostile: str, shown: str) -> None:
     assert printable(hostile) == shown
+
+
+def test_lines_stay_lines_and_are_harmless() -> None:
+    assert lines_printable("a\x1b[2J.txt:\n  今天\r\n") == "a\\x1b[2J.txt:\n  今天 \n"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,8 +79,18 @@ def test_documents_without_tokens_and_empty_shards_do_no_harm(tmp_path: Path) ->
 
 def test_large_vocabularies_are_read_from_four_bytes(tmp_path: Path) -> None:
     documents = [[70_000, 2**32 - 1], [0]]
-    store = build_corpus(tmp_path / "c", {"a": {"train": documents}}, dtype="uint32").store("a", "train")
-    assert store.read(0, 3).tolist() == [70_000, 2**32 - 1, 0]
+    corpus = build_corpus(tmp_path / "c", {"a": {"train": documents}}, dtype="uint32", vocabulary_size=2**32)
+    assert corpus.store("a", "train").read(0, 3).tolist() == [70_000, 2**32 - 1, 0]
+
+
+def test_a_token_that_the_vocabulary_does_not_have_is_a_damaged_file(tmp_path: Path) -> None:
+    documents = [[1], [2], [3], [4, VOCABULARY_SIZE, 5]]
+    store = build_corpus(tmp_path / "c", {"a": {"train": documents}}).store("a", "train")
+    assert store.read(0, 4).tolist() == [1, 2, 3, 4]
+    with pytest.raises(
+        DamagedCorpus, match=r"train-00001\.tokens: it holds token 258, and the vocabulary ends at 257"
+    ):
+        store.read(2, 6)
 
 
 @settings(deadline=None, max_examples=40)
@@ -130,7 +142,7 @@ def test_opening_names_a_file_of_the_wrong_size(corpus: Corpus, file: str, damag
     assert "stoker prepare RECIPE" in str(caught.value)
 
 
-@pytest.mark.parametrize("file", [*FILES, "tokenizer/tokenizer.json"])
+@pytest.mark.parametrize("file", FILES)
 def test_verifying_names_a_file_whose_content_has_changed(corpus: Corpus, file: str) -> None:
     Corpus.open(corpus.folder, verify=True)
     alter(corpus.folder / file)
@@ -160,6 +172,7 @@ def test_a_missing_tokenizer_is_named(corpus: Corpus) -> None:
         (None, "not found"),
         (b"{", "not readable as JSON"),
         (b"\xff\xfe", "not readable as JSON"),
+        (b"[" * 100_000, "not readable as JSON"),
         (b"[]", "format 1 expected, found list"),
         (b'{"format": 99}', "format 1 expected, found 99"),
     ],
@@ -173,6 +186,46 @@ def test_a_manifest_that_cannot_be_used_is_named(corpus: Corpus, content: bytes 
     with pytest.raises(DamagedCorpus, match=said) as caught:
         Corpus.open(corpus.folder)
     assert str(path) in str(caught.value)
+
+
+def _shard(manifest: dict[str, Any]) -> dict[str, Any]:
+    return manifest["sources"][0]["splits"]["train"]["shards"][0]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda it: it.pop("sources"), "`sources` is missing"),
+        (lambda it: it.update(sources="abc"), "`sources` must be a list, found str"),
+        (lambda it: it.update(tokenizer=None), "`tokenizer` must be an object"),
+        (lambda it: it["tokenizer"].update(vocabulary_size=True), "`tokenizer.vocabulary_size` must be a whole"),
+        (lambda it: it.update(dtype="int8"), "`dtype` must be one of uint16, uint32"),
+        (lambda it: it.update(funnel="x"), "`funnel` must be a list"),
+        (lambda it: it["sources"].append(it["sources"][0]), "is there twice"),
+        (lambda it: it["sources"][0].update(name="../out"), "is no name of a source"),
+        (lambda it: it["sources"][0].update(name="a\x1b[31mb"), "is no name of a source"),
+        (lambda it: _shard(it).update(tokens="many"), "`shards.0..tokens` must be a whole number"),
+        (lambda it: _shard(it).update(tokens=-5), "`shards.0..tokens` must be a whole number that is not negative"),
+        (lambda it: _shard(it).update(file="../../etc/passwd"), "is no file of the corpus"),
+        (lambda it: it["sources"][0]["splits"]["train"].update(tokens=1), "but its shards have"),
+    ],
+)
+def test_a_manifest_edited_by_hand_is_refused_by_what_is_wrong(
+    corpus: Corpus, edit: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    path = corpus.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    edit(manifest)
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DamagedCorpus, match=said) as caught:
+        Corpus.open(corpus.folder)
+    assert str(path) in str(caught.value)
+
+
+def test_a_tokenizer_that_was_changed_is_noticed_on_opening(corpus: Corpus) -> None:
+    corpus.tokenizer_path.write_text("{}")
+    with pytest.raises(DamagedCorpus, match=r"tokenizer\.json: its content has changed"):
+        Corpus.open(corpus.folder)
 
 
 def test_an_unknown_source_is_an_error(corpus: Corpus) -> None:

@@ -22,6 +22,11 @@ DAMAGE = [
     (SIMPLIFIED, "gb18030", "big5hkscs"),
     (TRADITIONAL, "big5hkscs", "latin-1"),
     (TRADITIONAL, "big5hkscs", "gb18030"),
+    ("错误队列的已收到的数据部分包含错误包。", "gb18030", "big5hkscs"),
+    ("当您选择「艺术字」对象时会打开「艺术字」工具栏。", "gb18030", "big5hkscs"),
+    ("横擔拄杖入山，坐斷高峰境界。", "gb18030", "big5hkscs"),
+    ("選取 [列印時隱藏] 以隱藏列印文件中的受保護儲存格。", "big5hkscs", "gb18030"),
+    ("52 錯誤的檔案名稱或檔案編號", "big5hkscs", "gb18030"),
     (JAPANESE, "cp932", "latin-1"),
     (JAPANESE, "cp932", "gb18030"),
     (KOREAN, "cp949", "latin-1"),
@@ -38,7 +43,9 @@ def misread(text: str, real: str, read_as: str) -> str:
         return "".join(bytes([byte]).decode(read_as, "ignore") or chr(byte) for byte in raw)
 
 
-@pytest.mark.parametrize(("text", "real", "read_as"), DAMAGE, ids=[f"{real} as {read}" for _, real, read in DAMAGE])
+@pytest.mark.parametrize(
+    ("text", "real", "read_as"), DAMAGE, ids=[f"{real} as {read}: {text[:4]}" for text, real, read in DAMAGE]
+)
 def test_a_damaged_line_is_read_again_and_those_around_it_stay(text: str, real: str, read_as: str) -> None:
     damaged = misread(text, real, read_as)
     assert damaged != text
@@ -59,6 +66,10 @@ def test_a_damaged_line_is_read_again_and_those_around_it_stay(text: str, real: 
         "한글은 세종대왕이 만들었다",
         "Ελληνικά αλφάβητο και ελπίδα",
         "ÿþýüûúùøö",
+        "Van de opties mag er slechts één gegeven worden, écht één",
+        "PENSTYLE [3, 1mm, 2, 4mm] ; ...––...––...––",
+        "奇功苟可徵，寧復資蘭蓀。晉庫走龍劒，吳宮傷燕雛。",
+        "草離離，髮垂垂。與君桂陽別，令君岳陽待。",
     ],
 )
 def test_real_text_stays(text: str) -> None:

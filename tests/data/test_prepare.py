@@ -334,6 +334,29 @@ def test_two_preparations_of_one_corpus_exclude_each_other(tmp_path: Path) -> No
     assert prepare(loaded, Silent()).folder == corpus.folder
 
 
+def test_a_source_around_everything_does_not_read_what_was_prepared_before(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", list(words(40)))
+    around = small_recipe(tmp_path, sources=one_source(".", format="text", documents="line"))
+    first = prepare(around, Silent())
+    assert prepare(around, Silent()).folder == first.folder
+    within = f"prepared/{first.folder.name}/tokenizer"
+    with pytest.raises(BadInput, match="belongs to a corpus that this recipe made itself"):
+        prepare(small_recipe(tmp_path, sources=one_source(within, format="text")), Silent())
+
+
+def test_a_corpus_is_looked_into_where_nothing_can_be_written(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", list(words(40)))
+    loaded = small_recipe(tmp_path, sources=one_source())
+    made = prepare(loaded, Silent())
+    for name in (".hashes.json", ".lock.hashes.json"):
+        (loaded.prepared_folder / name).unlink(missing_ok=True)
+        (loaded.prepared_folder / name).mkdir()  # nobody can write such a file, not even root
+    found = find_prepared(loaded)
+    assert found is not None
+    assert found.folder == made.folder
+    assert prepare(loaded, Silent()).folder == made.folder
+
+
 def test_a_file_that_changes_while_it_is_read_ends_the_preparation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

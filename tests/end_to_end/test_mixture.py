@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from stoker.checkpoint import latest, read_weights
+from stoker.recipe.loading import load_recipe
 from stoker.record import Record, samples_seen
 from stoker.run_directory import RunDirectory
 from tests.end_to_end.small_job import command, recipe, stoker, write_job
@@ -126,3 +128,34 @@ def test_weights_changed_while_a_run_is_on_hold_from_then_on_and_the_record_says
     table = stoker("data", "mixture", path)
     assert "stage 2: steps 5 to 8, shares changing linearly" in table.stdout
     assert "whole run: 10 steps, 5,120 tokens" in table.stdout
+
+
+def test_a_run_is_mixed_by_how_hard_another_found_its_sources_and_keeps_what_it_began_with(tmp_path: Path) -> None:
+    brief: dict[str, Any] = {"training__steps": 2, "training__schedule__warmup_steps": 0, "evaluation__every": 2}
+    path = write_job(tmp_path, **brief, **_QUIET)
+    done = stoker("run", path)
+    assert done.returncode == 0, done.stderr
+    given = json.loads(stoker("data", "mixture", path, "--losses-of", _run(tmp_path).path, "--json").stdout)[
+        "losses"
+    ]
+
+    begun_with = {"weights": "difficulty", "from_run": "runs/small"}
+    changed = {**brief, "run": "runs/next"}
+    account = stoker("data", "mixture", _change(tmp_path, begun_with, **changed), "--json")
+    assert account.returncode == 0, account.stderr
+    shares = {one["source"]: one["share"] for one in json.loads(account.stdout)["sources"]}
+    weights = {source["name"]: source.get("weight", 1.0) for source in recipe()["data"]["sources"]}
+    wanted = {name: weights[name] * math.exp(loss) for name, loss in given.items()}
+    # Shares of the whole run: 16 samples are too few to hold them closer.
+    assert shares == pytest.approx({name: own / sum(wanted.values()) for name, own in wanted.items()}, abs=0.1)
+
+    trained = stoker("train", path)
+    assert trained.returncode == 0, trained.stderr
+    mixture = load_recipe(tmp_path / "runs" / "next" / "recipe.yaml").recipe.data.mixture
+    assert (mixture.from_run, mixture.losses) == (None, given)
+    elsewhere = {**begun_with, "from_run": "runs/gone"}
+    again = stoker("train", _change(tmp_path, elsewhere, **{**changed, "training__steps": 3}))
+    assert again.returncode == 0, again.stderr
+    refused = stoker("data", "mixture", _change(tmp_path, elsewhere, **{**changed, "run": "runs/third"}))
+    assert refused.returncode != 0
+    assert "data.mixture.from_run:" in refused.stderr

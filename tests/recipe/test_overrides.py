@@ -52,6 +52,7 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "data.mixture.weights": ("temperature", []),
     "data.mixture.alpha": (0.5, ["data.mixture.weights=temperature"]),
     "data.mixture.losses": ({"english": 2.0, "中文": 3.0}, ["data.mixture.weights=difficulty"]),
+    "data.mixture.from_run": ("runs/base", ["data.mixture.weights=difficulty"]),
     "data.mixture.reference_losses": (
         {"english": 1.0, "中文": 2.0},
         ["data.mixture.weights=difficulty", "data.mixture.losses={english: 2.0, 中文: 3.0}"],

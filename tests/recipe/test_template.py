@@ -72,6 +72,25 @@ def test_every_field_of_the_recipe_is_in_the_text_and_its_default_too(tmp_path: 
             assert re.search(rf"^\s*{place[-1]}: ", written, re.M) or place == ("run",), place
 
 
+def test_the_fields_of_a_source_are_explained_once_however_many_sources_there_are(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("books", "pages", "verse")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "a.txt").write_text("some text")
+    written = write_template(tmp_path / "recipe.yaml", "10m", folders).read_text()
+    assert written.count("# text_field: text") == 1
+    assert [source.name for source in load_recipe(tmp_path / "recipe.yaml").recipe.data.sources] == [
+        "books", "pages", "verse",
+    ]  # fmt: skip
+
+
+def test_what_a_field_means_is_not_cut_off_within_a_citation(tmp_path: Path) -> None:
+    lines = write_template(tmp_path / "recipe.yaml", "10m", []).read_text().splitlines()
+    comments = [line.strip() for line in lines if line.strip().startswith("#")]
+    assert any("et al. 20" in comment for comment in comments)
+    assert [comment for comment in comments if comment.endswith("et al")] == []
+
+
 def test_sources_are_named_and_their_kind_and_language_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "书 籍").mkdir()
     (tmp_path / "书 籍" / "一.txt").write_text("山水花鸟风月，星河春夏秋冬。", encoding="utf-8")

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from stoker import __version__
+from stoker.cli.terminal_text import lines_printable
 from stoker.console import print_error, print_result
 from stoker.durable_files import disk_error
 from stoker.errors import EXIT_FAILED, EXIT_TERMINATED, BadInput, StokerError, Terminated
@@ -75,7 +76,7 @@ def main() -> NoReturn:
     except StokerError as error:
         if _debugging():
             traceback.print_exc()
-        print_error(f"{error}. {_how_to_go_on()}" if isinstance(error, Terminated) else str(error))
+        _say(f"{error}. {_how_to_go_on()}" if isinstance(error, Terminated) else str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         _close_stdout_quietly()
@@ -84,9 +85,14 @@ def main() -> NoReturn:
         if _debugging():
             traceback.print_exc()
         explained = disk_error(error, error.filename) if isinstance(error, OSError) else None
-        print_error(_unexpected(error) if explained is None else str(explained))
+        _say(_unexpected(error) if explained is None else str(explained))
         sys.exit(EXIT_FAILED)
     sys.exit(0)
+
+
+def _say(message: str) -> None:
+    """An error names files and quotes text, which may be anybody's."""
+    print_error(lines_printable(message))
 
 
 def _how_to_go_on() -> str:

@@ -71,6 +71,10 @@ def load(
             raise BadInput("--run: expected a folder, got nothing or `.`; name the run's own folder")
         given.append(f"run={json.dumps(str(run.absolute()), ensure_ascii=False)}")
     loaded = load_recipe(path, given, with_files=with_files)
+    if loaded.recipe.data.mixture.from_run is not None:
+        from stoker.training.evaluated import with_losses_of_run  # loads polars
+
+        loaded = with_losses_of_run(loaded)
     if choose_layout and loaded.layout_is_open:
         from stoker.planning.search.automatic import with_chosen_layout  # loads torch
 

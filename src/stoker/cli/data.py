@@ -48,20 +48,26 @@ def show(
 ) -> None:
     """Print the documents that a step, or some steps, were trained on.
 
+    What the recipe says is held against the run's record: the digest, and other samples that a step was given.
+
     Example: `stoker data show examples/quickstart/runs/quickstart --step 120`
     """
     directory = existing_run(run)
     wanted = _steps(step, steps)
     from stoker.cli.data_shown import step_text
-    from stoker.data.showing import mention_pattern, show_steps
+    from stoker.corpus_lookup import recorded_steps
+    from stoker.data.feeding.as_recorded import FeedAsRecorded
+    from stoker.data.showing import FEW_STEPS, mention_pattern, show_steps
     from stoker.recipe.loading import load_recipe
     from stoker.training.origin import corpus_of
 
     pattern = None if mentions is None else mention_pattern(mentions)
     corpus, recipe = corpus_of(directory), load_recipe(directory.recipe).recipe
+    given, digests = recorded_steps(directory)
+    feed = FeedAsRecorded(corpus, recipe, given, few_steps=len(wanted) <= FEW_STEPS)
     shown = []
     found = 0
-    for one in show_steps(corpus, recipe, wanted, characters, pattern):
+    for one in show_steps(corpus, recipe, wanted, characters, pattern, feed):
         found += sum(len(sample.spans) for sample in one.samples)
         if json:
             documents = [
@@ -70,9 +76,10 @@ def show(
                 for span in sample.spans
             ]
             step_facts = {"step": one.step, "digest": one.digest, "tokens": one.tokens, "sequences": one.sequences}
-            shown.append(step_facts | {"shares": one.shares, "documents": documents})
+            recorded = {"recorded_digest": digests.get(one.step), "given_samples": given.get(one.step)}
+            shown.append(step_facts | recorded | {"shares": one.shares, "documents": documents})
         elif one.samples or len(wanted) == 1:
-            print_result(step_text(one, mentions))
+            print_result(step_text(one, mentions, digests.get(one.step), given.get(one.step)))
     if json:
         print_json(shown if steps is not None else shown[0])
     elif not found:
@@ -120,24 +127,26 @@ def funnel(
 
     Example: `stoker data funnel recipe.yaml --by content`
     """
-    from stoker.cli.data_shown import falls_text, funnel_text
+    from stoker.cli.data_shown import falls_text, funnel_text, import_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.falls import all_warnings, falls, warnings
 
-    ledger = Ledger(corpus_at(corpus).folder)
+    found = corpus_at(corpus)
+    ledger = Ledger(found.folder)
     if by is None:
         entries = ledger.funnel()
         if json:
             print_json(entries)
         else:
-            print_result(funnel_text(entries, all_warnings(ledger.summary(), ledger.description)))
+            warned = all_warnings(ledger.summary(), ledger.description)
+            print_result(funnel_text(entries, warned) + import_text(found.manifest))
         return
     cells = falls(ledger.summary(), ledger.description, by)
     if json:
         print_json({"by": by, "falls": [cell.as_json() for cell in cells], "warnings": warnings(cells)})
     else:
-        print_result(falls_text(cells, by, warnings(cells)))
+        print_result(falls_text(cells, by, warnings(cells)) + import_text(found.manifest))
 
 
 @verbs.command()
@@ -151,6 +160,7 @@ def why(
         ),
     ],
     count: Annotated[int, typer.Option(min=1, help="Most documents of a file to print.")] = 1000,
+    characters: Characters = 300,
     steps: Annotated[
         bool, typer.Option("--steps", help="Print, too, in which steps of the run each document is trained on.")
     ] = False,
@@ -158,26 +168,33 @@ def why(
 ) -> None:
     """Print what became of a document, or of every document of a file, and why.
 
-    Of one document, every measure is printed beside the thresholds it was held against.
+    Of one document, what decided is told in full: the measure and its threshold, what in the text counts for it,
+    the document that it repeats and where the two differ; and every measure beside its thresholds.
 
     Example: `stoker data why runs/first books/emma.txt --steps`
     """
-    from stoker.cli.data_shown import history_text, ledger_table, trainings_text
-    from stoker.corpus_lookup import corpus_at, history_of
+    from stoker.cli.data_shown import import_text
+    from stoker.cli.documents_shown import history_text, ledger_table, trainings_text
+    from stoker.corpus_lookup import corpus_at, history_of, recipe_at
     from stoker.data.ledger import Ledger
+    from stoker.data.ledger.history import history
 
     found = corpus_at(corpus)
+    ledger = Ledger(found.folder)
     rows = history_of(found, name, count)
     trained = _trainings(corpus, found, rows) if steps else {}
+    told = [history(found, ledger, recipe_at(corpus), row, characters) for row in rows] if len(rows) == 1 else []
     if json:
-        print_json([row | {"trainings": trained[_key(row)]} if steps else row for row in rows])
+        full = [one.as_json() for one in told] or rows
+        print_json([row | {"trainings": trained[_key(row)]} if steps else row for row in full])
         return
-    ledger = Ledger(found.folder)
-    print_result(history_text(rows[0], ledger.description) if len(rows) == 1 else ledger_table(rows))
+    print_result(history_text(told[0], ledger.description) if told else ledger_table(rows))
     if steps:
         print_result(trainings_text([(row["identifier"], trained[_key(row)]) for row in rows]))
     if (total := ledger.rows_of(rows[0]["file"])) > len(rows) == count:
         print_result(f"and {total - len(rows):,} more of this file; --count prints more")
+    if note := import_text(found.manifest):
+        print_result(note)
 
 
 def _key(row: dict[str, Any]) -> tuple[str, int]:
@@ -189,12 +206,16 @@ def _trainings(
 ) -> dict[tuple[str, int], list[dict[str, int]]]:
     """By source and index, where in the run each document is trained on; -1 stands for those that never are."""
     directory = existing_run(run)
+    from stoker.corpus_lookup import recorded_steps
+    from stoker.data.feeding.as_recorded import FeedAsRecorded
     from stoker.data.showing import trainings
     from stoker.recipe.loading import load_recipe
 
     keys = {_key(row) for row in rows}
     wanted = [key for key in keys if key[1] >= 0]
-    found = trainings(corpus, load_recipe(directory.recipe).recipe, wanted) if wanted else {}
+    recipe = load_recipe(directory.recipe).recipe
+    feed = FeedAsRecorded(corpus, recipe, recorded_steps(directory)[0])
+    found = trainings(corpus, recipe, wanted, feed) if wanted else {}
     return {key: [vars(one) for one in found.get(key, [])] for key in keys}
 
 
@@ -219,7 +240,7 @@ def sample(
     """
     from dataclasses import asdict
 
-    from stoker.cli.data_shown import sample_text
+    from stoker.cli.documents_shown import sample_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.borderline import borderline, rules_for
@@ -227,13 +248,12 @@ def sample(
     found = corpus_at(corpus)
     ledger = Ledger(found.folder)
     if kept and not rules_for(ledger, reason):
-        raise BadInput(f"--kept needs a reason with a threshold, which {reason!r} is not")
+        raise BadInput(_with_note(f"--kept needs a reason with a threshold, which {reason!r} is not", found))
     borders = borderline(ledger, reason, count, kept)
     rows = ledger.at([border.row for border in borders]) if borders or kept else ledger.sample(reason, count)
     if not rows:
-        raise BadInput(
-            f"no document has the reason or verdict {reason!r}; `stoker data funnel` lists those there are"
-        )
+        unknown = f"no document has the reason or verdict {reason!r}; `stoker data funnel` lists those there are"
+        raise BadInput(_with_note(unknown, found))
     excerpts = _excerpts(corpus, found, rows, characters)
     beside: Sequence[Borderline | None] = borders or [None] * len(rows)
     if not json:
@@ -245,6 +265,14 @@ def sample(
             for row, border, excerpt in zip(rows, beside, excerpts, strict=True)
         ]
     )
+
+
+def _with_note(message: str, corpus: Corpus) -> str:
+    """A message, and what the corpus cannot tell where its tokens were imported."""
+    from stoker.data.imported import import_note
+
+    note = import_note(corpus.manifest)
+    return message if note is None else f"{message}. The corpus holds {note}"
 
 
 def _excerpts(path: Path, corpus: Corpus, rows: list[dict[str, Any]], characters: int) -> list[Excerpt]:
@@ -265,16 +293,17 @@ def diff(
 
     Example: `stoker data diff runs/first recipe.yaml`
     """
-    from stoker.cli.data_shown import difference_text
+    from stoker.cli.data_shown import difference_text, import_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.difference import difference
 
-    before, after = Ledger(corpus_at(first).folder), Ledger(corpus_at(second).folder)
+    corpora = corpus_at(first), corpus_at(second)
+    before, after = (Ledger(corpus.folder) for corpus in corpora)
     found = difference(before, after, count)
     samples = [before.at(one.first_rows) or after.at(one.second_rows) for one in found.transitions]
     if not json:
-        print_result(difference_text(found, samples))
+        print_result(difference_text(found, samples) + "".join(import_text(one.manifest) for one in corpora))
         return
     written = found.as_json()
     for transition, rows in zip(written["transitions"], samples, strict=True):
@@ -297,11 +326,17 @@ def what_if(
     """
     from stoker.cli.data_shown import what_if_text
     from stoker.corpus_lookup import corpus_at
+    from stoker.data.imported import is_imported
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.what_if import what_if as ask
 
-    ledger = Ledger(corpus_at(corpus).folder)
-    found = ask(ledger, _thresholds(thresholds), count)
+    prepared = corpus_at(corpus)
+    ledger, moved = Ledger(prepared.folder), _thresholds(thresholds)
+    if is_imported(prepared.manifest):
+        raise BadInput(
+            _with_note("no rules were asked of this corpus, so there are no thresholds to move", prepared)
+        )
+    found = ask(ledger, moved, count)
     samples = {change: ledger.at(rows) for change, rows in found.rows.items()}
     if json:
         print_json(found.as_json() | {"documents": samples})

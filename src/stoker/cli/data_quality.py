@@ -12,6 +12,7 @@ from stoker.cli.arguments import AsJson
 from stoker.console import print_json, print_result, progress_for, table
 
 if TYPE_CHECKING:
+    from stoker.data.quality.classifier import Classifier
     from stoker.data.quality.evaluation import GroupResult
     from stoker.data.quality.telling import TellingRun
 
@@ -29,6 +30,9 @@ def train_classifier(
     epochs: Annotated[int, typer.Option(min=1, help="How often each document is learnt from.")] = 5,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of documents to judge on.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Decides the order of documents.")] = 0,
+    words_alone: Annotated[
+        bool, typer.Option("--words-alone", help="Judge words alone, not how text repeats itself and is laid out.")
+    ] = False,
     text_field: Annotated[str, _FIELD] = "text",
     json: AsJson = False,
 ) -> None:
@@ -43,7 +47,7 @@ def train_classifier(
     from stoker.data.quality.training import train_classifier as trained
 
     progress = progress_for(json)
-    settings = Settings(longest=longest, epochs=epochs, held_out=held_out, seed=seed)
+    settings = Settings(longest=longest, epochs=epochs, held_out=held_out, seed=seed, form=not words_alone)
     found = trained(
         read_texts(positive, text_field, progress, "read the good text"),
         read_texts(negative, text_field, progress, "read the bad text"),
@@ -57,6 +61,7 @@ def train_classifier(
     print_result("On documents that were held out:\n" + _groups_text(found.report.groups))
     for title, side in (("speaks for a text", found.good), ("speaks against it", found.bad)):
         print_result(f"\n{title}: " + _runs_text(side))
+    print_result("\n" + _form_text(found.classifier, words_alone))
     print_result(
         f"\nclassifier: {output}\nIn a recipe: data.cleaning.quality.model, with `minimum` or `keep_best`."
     )
@@ -76,6 +81,22 @@ def _groups_text(groups: Sequence[GroupResult]) -> str:
         for one in groups
     ]
     return table(["text", "good", "bad", "accuracy", "AUC", "mean score good", "bad"], rows)
+
+
+def _form_text(classifier: Classifier, words_alone: bool) -> str:
+    from stoker.data.quality.form import NAMES
+    from stoker.data.quality.usual_form import BEYOND, LEAST
+
+    form = classifier.form
+    if form is None:
+        reason = "--words-alone" if words_alone else f"fewer than {LEAST} good documents to learn it from"
+        return f"form of text: not judged ({reason})"
+    heaviest = sorted(zip(NAMES, form.weights.tolist(), strict=True), key=lambda pair: -abs(pair[1]))[:6]
+    told = "  ".join(f"{name} ({weight:+.1f})" for name, weight in heaviest)
+    return (
+        f"form of text: {told}; what is unlike all {len(form.usual.prototypes)} usual forms of the good text, "
+        f"as {BEYOND:.0%} of it may be, scores below 0.5"
+    )
 
 
 def _runs_text(runs: Sequence[TellingRun]) -> str:

@@ -6,51 +6,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
+from stoker.cli.documents_shown import in_a_cell, ledger_table
 from stoker.cli.terminal_text import one_line, printable
 from stoker.console import table
 from stoker.plural import counted
-from stoker.wording import percent, size, words
+from stoker.wording import percent, size
 
 if TYPE_CHECKING:
-    from stoker.data.ledger.borderline import Borderline
-    from stoker.data.ledger.description import Description
-    from stoker.data.ledger.difference import Difference
-    from stoker.data.ledger.excerpts import Excerpt
+    from stoker.data.feeding.as_recorded import Stretches
+    from stoker.data.ledger.difference import Difference, Transition
     from stoker.data.ledger.falls import Fall
     from stoker.data.ledger.what_if import Change, WhatIf
     from stoker.data.showing import ShownStep
 
 _GROUPS_SHOWN = 8
-_MEASURE = "measure."
-_CUT = ("repeated_paragraphs", "repeated_lines", "repeated_substrings")
 
 
-def ledger_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each row of a ledger."""
-    headers = [
-        "verdict",
-        "reason",
-        "source",
-        "identifier",
-        "file",
-        "position",
-        "bytes",
-        "duplicate_of",
-        "similarity",
-    ]
-    return table(headers, [[_cell(row[name]) for name in headers] for row in rows])
-
-
-def step_text(step: ShownStep, mentions: str | None) -> str:
-    """The stretches of a step, sequence by sequence."""
+def step_text(
+    step: ShownStep, mentions: str | None, recorded: str | None = None, given: Stretches | None = None
+) -> str:
+    """The stretches of a step, sequence by sequence; `recorded` and `given` are the record's digest and samples."""
     mixed = ", ".join(f"{printable(name)} {number:,}" for name, number in step.sequences.items())
     lines = [
         f"step {step.step}: {counted(sum(step.sequences.values()), 'sequences')} ({mixed}), "
-        f"{counted(step.tokens, 'tokens')}, digest {step.digest}"
+        f"{counted(step.tokens, 'tokens')}, digest {step.digest}{_against(step.digest, recorded)}"
     ]
     if mentions is not None:
         found = sum(len(sample.spans) for sample in step.samples)
         lines[0] += f", {counted(found, 'stretches')} with {printable(mentions)}"
+    if given is not None:
+        others = ", ".join(f"{first:,} to {after - 1:,}" for first, after in given)
+        lines.append(f"the record says that it was given other sequences than the recipe's: {others}")
     force = ", ".join(f"{printable(name)} {percent(share)}" for name, share in step.shares.items() if share)
     lines.append(f"mixture in force: {force}")
     for sample in step.samples:
@@ -64,14 +50,30 @@ def step_text(step: ShownStep, mentions: str | None) -> str:
     return "\n".join(lines)
 
 
+def _against(digest: str, recorded: str | None) -> str:
+    if recorded is None:
+        return " (not in the record)"
+    return " (the record's)" if recorded == digest else f"; the record has another: {recorded}"
+
+
 def funnel_text(entries: Sequence[Mapping[str, Any]], warned: Sequence[str]) -> str:
     """The funnel as a table, and what falls on one group of text above all."""
     rows = [[e["source"], e["stage"], e.get("reason") or "", e["documents"], e["bytes"]] for e in entries]
     return table(["source", "stage", "reason", "documents", "bytes"], rows) + _warned(warned)
 
 
+def import_text(manifest: Mapping[str, Any]) -> str:
+    """What an imported corpus is, as a note behind an answer; empty for one that was prepared from text."""
+    from stoker.data.imported import import_note
+
+    note = import_note(manifest)
+    return "" if note is None else f"\nnote: {printable(note)}\n"
+
+
 def falls_text(cells: Sequence[Fall], by: str, warned: Sequence[str]) -> str:
     """Shares that every reason takes of every group."""
+    if not cells:
+        return "no document was dropped\n"
     groups = list(dict.fromkeys(cell.group for cell in cells))
     reached = {name: max(cell.reached for cell in cells if cell.group == name) for name in groups}
     shown = sorted(groups, key=lambda name: -reached[name])[:_GROUPS_SHOWN]
@@ -86,65 +88,6 @@ def falls_text(cells: Sequence[Fall], by: str, warned: Sequence[str]) -> str:
     if len(shown) < len(groups):
         text += f"and {len(groups) - len(shown):,} more groups by {by}; --json has all\n"
     return text + _warned(warned)
-
-
-def history_text(row: Mapping[str, Any], description: Description) -> str:
-    """All that is known of one document: its fate, and its measures beside the thresholds."""
-    lines = [
-        f"{row['verdict']}" + (f": {row['reason']} ({row['stage']})" if row["reason"] else ""),
-        *(f"  {meaning}" for meaning in [_meaning(row, description)] if meaning),
-        f"  {printable(row['file'])}, {printable(row['position'])}  identifier {printable(row['identifier'])}",
-    ]
-    if row["verdict"] == "fault":
-        return "\n".join([*lines, f"  {one_line(row['detail'] or '')}"])
-    language = f", {row['language']}" if row["language"] else ""
-    lines.append(
-        f"  {printable(row['source'])}: {row['kind']}{language}; {counted(row['characters'], 'characters')}, "
-        f"{counted(row['bytes'], 'bytes')}; sha256 {row['sha256']}"
-    )
-    if row["detail"]:
-        lines.append(f"  {one_line(row['detail'])}")
-    lines += [f"  {row[cut]:,} characters cut: {words(cut)}" for cut in _CUT if row.get(cut)]
-    if row["duplicate_of"]:
-        lines.append(
-            f"  repeats {printable(row['duplicate_of'])} of {printable(row['duplicate_source'])}"
-            f" (similarity {row['similarity']:.3f})"
-        )
-    if row["split"]:
-        lines.append(f"  document {row['document']:,} of {row['split']}, {counted(row['tokens'], 'tokens')}")
-    return "\n".join(lines) + "\n" + _measures(row, description)
-
-
-def trainings_text(documents: Sequence[tuple[str, Sequence[Mapping[str, int]]]]) -> str:
-    """In which steps of a whole run each document is trained on."""
-    rows = [
-        [printable(name), one["step"], one["sample"], one["epoch"], f"{one['start']:,} to {one['stop']:,}"]
-        for name, trained in documents
-        for one in trained
-    ]
-    if not rows:
-        return "no step trains on it"
-    return table(["document", "step", "sequence", "epoch", "tokens"], rows)
-
-
-def sample_text(
-    rows: Sequence[Mapping[str, Any]], borders: Sequence[Borderline | None], excerpts: Sequence[Excerpt]
-) -> str:
-    """Documents with their distance from a threshold and how they begin."""
-    lines = []
-    for row, border, excerpt in zip(rows, borders, excerpts, strict=True):
-        head = f"{row['verdict']}" + (f" {row['reason']}" if row["reason"] else "")
-        if border is not None:
-            head += f"  {border.measure} {border.value:.4g}, threshold {border.threshold:.4g}"
-        if row["duplicate_of"]:
-            head += f"  repeats {printable(row['duplicate_of'])}"
-        language = f", {row['language']}" if row["language"] else ""
-        text = f"[{excerpt.missing}]" if excerpt.text is None else excerpt.text
-        lines.append(
-            f"{head}\n  {printable(row['source'])} ({row['kind']}{language})  {printable(row['file'])}, "
-            f"{printable(row['position'])}  {row['bytes'] or 0:,} bytes\n  {one_line(text)}\n"
-        )
-    return "\n".join(lines)
 
 
 def what_if_text(found: WhatIf, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -169,7 +112,7 @@ def what_if_text(found: WhatIf, samples: Mapping[str, Sequence[Mapping[str, Any]
             "one of each would take its original's place"
         )
     headers = ["change", "source", "kind", "language", "reason", "new reason", "documents", "bytes", "tokens"]
-    cells = [[_cell(value) for value in astuple(one)] for one in found.changed]
+    cells = [[in_a_cell(value) for value in astuple(one)] for one in found.changed]
     lines += ["", table(headers, cells)]
     for heading, rows in samples.items():
         lines += [f"{heading}:", ledger_table(rows)]
@@ -203,13 +146,26 @@ def difference_text(found: Difference, samples: Sequence[Sequence[Mapping[str, A
     if found.changed_text:
         text += f", {counted(found.changed_text, 'documents')} with the same fate and another text"
     text += "\n"
+    for what, those in (("came into training", _coming(found)), ("went out of training", _going(found))):
+        if those:
+            documents, length = sum(one.documents for one in those), sum(one.bytes for one in those)
+            text += f"{counted(documents, 'documents')}, {size(length)}, {what}\n"
     for transition, rows in zip(found.transitions, samples, strict=True):
+        to = "" if transition.to_source == transition.source else f" -> {printable(transition.to_source)}"
         text += (
-            f"\n{printable(transition.source)}: {transition.before} -> {transition.after}: "
+            f"\n{printable(transition.source)}{to}: {transition.before} -> {transition.after}: "
             f"{counted(transition.documents, 'documents')}, {size(transition.bytes)}\n"
         )
         text += "".join(f"  {printable(row['identifier'])}\n" for row in rows)
     return text
+
+
+def _coming(found: Difference) -> list[Transition]:
+    return [one for one in found.transitions if one.after == "kept" != one.before]
+
+
+def _going(found: Difference) -> list[Transition]:
+    return [one for one in found.transitions if one.before == "kept" != one.after]
 
 
 def _gained(before: int | None, after: int | None) -> str:
@@ -219,35 +175,6 @@ def _gained(before: int | None, after: int | None) -> str:
 
 def _warned(warned: Sequence[str]) -> str:
     return "".join(f"\n! {printable(one)}\n" for one in warned)
-
-
-def _meaning(row: Mapping[str, Any], description: Description) -> str | None:
-    """What a reason means, as the operator that gave it says."""
-    for source in description.sources:
-        for operator in source.operators:
-            if source.name == row["source"] and operator.name == row["stage"]:
-                return operator.reasons.get(row["reason"])
-    return None
-
-
-def _measures(row: Mapping[str, Any], description: Description) -> str:
-    """The measures of a document beside the thresholds of its source; a mark where one is beyond."""
-    rules: dict[str, list[str]] = {}
-    for source, _, rule in description.rules():
-        if source.name == row["source"]:
-            value = row.get(_MEASURE + rule.measure)
-            sign = ">" if rule.drops == "above" else "<"
-            mark = " !" if rule.rejects(value) else ""
-            rules.setdefault(rule.measure, []).append(f"{rule.reason}: dropped {sign} {rule.threshold:.4g}{mark}")
-    names = [name for name in description.measures if row.get(_MEASURE + name) is not None]
-    if not names:
-        return ""
-    cells = [[name, float(row[_MEASURE + name]), "; ".join(rules.get(name, []))] for name in names]
-    return table(["measure", "value", "thresholds"], cells)
-
-
-def _cell(value: object) -> object:
-    return printable(value) if isinstance(value, str) else value
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -49,7 +49,7 @@ _Completions = Annotated[
     bool, typer.Option("--completions", help="Ask the server to continue prompts, not to answer them.")
 ]
 _AtOnce = Annotated[int, typer.Option(min=1, help="Requests under way at a time.")]
-_PerMinute = Annotated[float | None, typer.Option(min=0.001, help="Most requests begun in a minute.")]
+_PerMinute = Annotated[float | None, typer.Option(min=0.001, max=1e9, help="Most requests begun in a minute.")]
 _TokenBudget = Annotated[int | None, typer.Option(min=1, help="Tokens after which nothing more is asked.")]
 _KeyVariable = Annotated[
     str, typer.Option(metavar="NAME", help="Environment variable that holds the server's key.")
@@ -170,24 +170,27 @@ def vote(
     """
     from collections import Counter
 
+    from stoker.data.synthetic.json_lines import json_line
     from stoker.data.synthetic.voting import REASONS, Rules, Vote
     from stoker.data.synthetic.voting import vote as voted
-    from stoker.durable_files import write_text
+    from stoker.durable_files import write_bytes
 
+    outputs = {"--output": output} | ({} if rejected is None else {"--rejected": rejected})
+    _require_apart(files, outputs)
     fates = voted(_rows(files), Rules(by, least_share, least_votes, similarity, pattern))
 
-    def written(chosen: list[Vote]) -> str:
+    def written(chosen: list[Vote]) -> bytes:
         facts = ({"answer": one.answer, "votes": one.votes, "of": one.of, "models": one.models} for one in chosen)
         rows = (
             {**one.row, "vote": fact | ({"reason": one.reason} if one.reason else {})}
             for one, fact in zip(chosen, facts, strict=True)
         )
-        return "".join(json_module.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        return b"".join(map(json_line, rows))
 
     kept = [one for one in fates if one.reason is None]
-    write_text(output, written(kept))
+    write_bytes(output, written(kept))
     if rejected is not None:
-        write_text(rejected, written([one for one in fates if one.reason is not None]))
+        write_bytes(rejected, written([one for one in fates if one.reason is not None]))
     counts = Counter(one.reason for one in fates)
     if json:
         print_json({"rows": len(fates), "kept": len(kept), "reasons": {name: counts[name] for name in REASONS}})
@@ -197,18 +200,25 @@ def vote(
     print_result(table(["", "rows", ""], rows))
 
 
+def _require_apart(files: list[Path], outputs: dict[str, Path]) -> None:
+    """Raise `BadInput` where a file would be written over that is read, or that is written as well."""
+    taken = {path.resolve(): "one of the files to read" for path in files}
+    for option, path in outputs.items():
+        if (what := taken.get(path.resolve())) is not None:
+            raise BadInput(f"{option} {path} is {what}; name another")
+        taken[path.resolve()] = f"{option}, too"
+
+
 def _rows(files: list[Path]) -> Iterator[dict[str, Any]]:
+    from stoker.data.synthetic.json_lines import read_lines
+
     for path in files:
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{path}: {error}; give files of JSON lines") from error
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(read_lines(path, "give files of JSON lines in UTF-8"), 1):
             try:
                 row = json_module.loads(line)
                 if not isinstance(row["prompt"], str) or not isinstance(row["text"], str):
                     raise ValueError("`prompt` and `text` must be text")
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise BadInput(f"{path}, line {number}: expected `prompt` and `text` ({error})") from error
             yield row
 
@@ -223,7 +233,7 @@ def diversity(
     ] = None,
     tokens: Annotated[int, typer.Option(min=1000, help="Most words (or characters) that are looked at.")] = 200_000,
     megabytes: Annotated[
-        float, typer.Option(min=0.01, help="Of a recipe: text of each source, in 10^6 bytes.")
+        float, typer.Option(min=0.01, max=1e6, help="Of a recipe: text of each source, in 10^6 bytes.")
     ] = 4.0,
     text_field: Annotated[str, _FIELD] = "text",
     json: AsJson = False,
@@ -276,7 +286,7 @@ def _diversity_text(found: list[Diversity]) -> str:
         for one in found
     ]
     heads = ["", "documents", "distinct-1", "-2", "-3", "-4", "compression", "nearest", "alike", "in real text"]
-    return table(heads, rows) + f"\n\n{found[0].tokens:,} words or characters of each"
+    return table(heads, rows) + f"\n{found[0].tokens:,} words or characters of each"
 
 
 def collapse(
@@ -323,4 +333,4 @@ def _collapse_text(found: Collapse) -> str:
     said = (
         "diversity falls: this text loses the tails of what it was made from" if found.warns else "no fall is seen"
     )
-    return table(heads, rows) + f"\n\n{said} (blocks of {found.block_tokens:,} words or characters)"
+    return table(heads, rows) + f"\n{said} (blocks of {found.block_tokens:,} words or characters)"

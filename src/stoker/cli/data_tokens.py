@@ -10,7 +10,6 @@ import typer
 from stoker.cli.arguments import AsJson, load
 from stoker.cli.data import CorpusPath
 from stoker.console import print_json, print_result, progress_for, table
-from stoker.errors import BadInput
 
 if TYPE_CHECKING:
     from stoker.data.fertility import Fertility
@@ -72,7 +71,7 @@ def compare_tokenizers(
         ),
     ],
     text: Annotated[Path, typer.Option("--text", metavar="RECIPE", help="The recipe whose sources give the text.")],
-    megabytes: Annotated[float, typer.Option(min=0.001, help="Text of each source, in 10^6 bytes.")] = 2.0,
+    megabytes: Annotated[float, typer.Option(min=0.001, max=1e6, help="Text of each source, in 10^6 bytes.")] = 2.0,
     json: AsJson = False,
 ) -> None:
     """Print how tokenizers fit the same text: fertility by source, round trip, special tokens, speed.
@@ -127,7 +126,7 @@ def _comparison_text(found: list[Compared]) -> str:
         for number, first in enumerate(found[0].fits)
     ]
     columns = [f"{what} {name}" for what in ("tokens/character", "bytes/token", "single bytes") for name in names]
-    return "\n".join([*lines, "", table(headers, facts), "", table(["source", *columns], fits)])
+    return "\n".join([*lines, "", table(headers, facts), table(["source", *columns], fits)])
 
 
 def import_megatron(
@@ -188,8 +187,6 @@ def export_tokens(
     from stoker.corpus_lookup import corpus_at
     from stoker.data.exchange.exporting import export_corpus
 
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise BadInput(f"{output} exists already and is not an empty folder; name another")
     found = export_corpus(corpus_at(corpus), output, wanted, progress_for(json))
     if json:
         print_json([asdict(one) for one in found])

@@ -48,8 +48,14 @@ def check(recipe: RecipePath, overrides: Overrides = None, json: AsJson = False)
     Example: `stoker recipe check recipe.yaml layout.dp_shard=4`
     """
     from stoker.recipe.consequences import consequences_of
+    from stoker.recipe.files import names_fields
 
-    consequences = consequences_of(load(recipe, overrides, with_files=True, choose_layout=True))
+    loaded = load(recipe, overrides, with_files=True, choose_layout=True)
+    if any(map(names_fields, loaded.recipe.data.sources)):
+        from stoker.data.reading.first_documents import require_named_fields  # loads pyarrow
+
+        require_named_fields(loaded.recipe.data, loaded.folder)
+    consequences = consequences_of(loaded)
     print_json(consequences.as_json()) if json else print_result(consequences.as_text())
 
 

@@ -25,6 +25,11 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
+def lines_printable(text: str) -> str:
+    """`printable` of each line."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _shown(character: str) -> str:
     if character.isspace() and character not in "\u2028\u2029\x1c\x1d\x1e\x1f\x85":
         return " "

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.imported import remedy
+from stoker.data.manifest import TOKEN_TYPES, problem_of
 from stoker.durable_files import sha256_of_file
 from stoker.errors import StokerError
 from stoker.plural import counted
@@ -38,10 +40,7 @@ class DamagedCorpus(StokerError):
     """A file of a prepared corpus is missing, cut short, altered, or of another format."""
 
     def __init__(self, file: Path, what: str, folder: Path) -> None:
-        super().__init__(
-            f"{file}: {what}. The prepared corpus cannot be used: delete {folder}, then "
-            "`stoker prepare RECIPE` makes it again from the text."
-        )
+        super().__init__(f"{file}: {what}. The prepared corpus cannot be used: {remedy(folder)}.")
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,9 @@ class Shard:
 class TokenStore:
     """One split of one source: a flat stream of tokens in file order, memory-mapped, with its documents."""
 
-    def __init__(self, folder: Path, shards: Sequence[Shard], dtype: np.dtype[Any]) -> None:
+    def __init__(self, folder: Path, shards: Sequence[Shard], dtype: np.dtype[Any], vocabulary_size: int) -> None:
         self._folder = folder
+        self._vocabulary_size = vocabulary_size
         self._shards = tuple(shards)
         self._dtype = dtype
         self.token_count = sum(shard.tokens for shard in shards)
@@ -108,7 +108,10 @@ class TokenStore:
         ]
 
     def read(self, start: int, stop: int) -> Integers:
-        """Tokens [start, stop) of the flat stream, across shards: int64 [stop - start]."""
+        """Tokens [start, stop) of the flat stream, across shards: int64 [stop - start].
+
+        Raises `DamagedCorpus` where one of them is not in the vocabulary.
+        """
         if not 0 <= start <= stop <= self.token_count:
             raise IndexError(f"tokens {start}:{stop} of a store of {self.token_count}")
         parts = [
@@ -116,7 +119,12 @@ class TokenStore:
             for tokens, begin in zip(self._mapped, self._shard_starts[:-1], strict=True)
             if begin < stop and begin + len(tokens) > start
         ]
-        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+        read = np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+        if len(read) and int(read.max()) >= self._vocabulary_size:
+            shard = self._shards[int(np.searchsorted(self._shard_starts, start + read.argmax(), side="right")) - 1]
+            what = f"it holds token {int(read.max()):,}, and the vocabulary ends at {self._vocabulary_size - 1:,}"
+            raise DamagedCorpus(shard.path, what, self._folder)
+        return read
 
     def document_tokens(self, document: int) -> Integers:
         """All tokens of one document: int64 [length]."""
@@ -165,22 +173,23 @@ class Corpus:
         self.eos_id: int | None = manifest["tokenizer"]["eos_id"]
         self.adds_bos: bool = manifest["tokenizer"]["adds_bos"]
         self.adds_eos: bool = manifest["tokenizer"]["adds_eos"]
-        self._dtype: np.dtype[Any] = np.dtype({"uint16": "<u2", "uint32": "<u4"}[manifest["dtype"]])
+        self._dtype: np.dtype[Any] = np.dtype(TOKEN_TYPES[manifest["dtype"]])
         self._stores: dict[tuple[str, str], TokenStore] = {}
 
     @classmethod
     def open(cls, folder: Path, verify: bool = False) -> Corpus:
         """Open the corpus in `folder` and check that its files are all there and of the right size.
 
-        `verify` also compares every file's SHA-256 with the manifest. Raises `DamagedCorpus`
-        naming the first file that is wrong and what makes it right again.
+        `verify` also compares every file's SHA-256 with the manifest, which otherwise only the tokenizer's is.
+        Raises `DamagedCorpus` naming the first file that is wrong and what makes it right again.
         """
         corpus = cls(folder, _read_manifest(folder))
         for shard in corpus._shards():
             _check_file(shard.path, shard.tokens * corpus._dtype.itemsize, shard.sha256, folder, verify)
             size = shard.documents * _DOCUMENT_ROW_BYTES
             _check_file(shard.documents_path, size, shard.documents_sha256, folder, verify)
-        _check_file(corpus.tokenizer_path, None, corpus.manifest["tokenizer"]["sha256"], folder, verify)
+        # Always: it is small, and what reads a damaged one fails in words that name no file.
+        _check_file(corpus.tokenizer_path, None, corpus.manifest["tokenizer"]["sha256"], folder, verify=True)
         return corpus
 
     @property
@@ -194,7 +203,9 @@ class Corpus:
         if key not in self._stores:
             if source not in self.source_names:
                 raise KeyError(f"no source {source!r} in {self.folder}; there are {', '.join(self.source_names)}")
-            self._stores[key] = TokenStore(self.folder, self._shards_of(source, split), self._dtype)
+            self._stores[key] = TokenStore(
+                self.folder, self._shards_of(source, split), self._dtype, self.vocabulary_size
+            )
         return self._stores[key]
 
     def _shards_of(self, source: str, split: str) -> list[Shard]:
@@ -225,11 +236,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DamagedCorpus(path, "not found", folder) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedCorpus(path, f"not readable as JSON ({error})", folder) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
         raise DamagedCorpus(path, f"format {FORMAT} expected, found {found}", folder)
+    if problem := problem_of(manifest):
+        raise DamagedCorpus(path, problem, folder)
     return manifest
 
 

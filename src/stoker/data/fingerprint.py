@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,13 +20,13 @@ from stoker.data.reading.files import InputFile, list_files
 from stoker.data.reading.open import Location
 from stoker.data.reading.remote import RemoteFile
 from stoker.durable_files import remove_partials, sha256_of_file, write_text
-from stoker.errors import BadInput
+from stoker.errors import BadInput, StokerError
 from stoker.progress import Progress
 from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 3
+RULES = 4
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
 HASHES_FILE = ".hashes.json"
 _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_tokens", "tokenizer"))
@@ -33,6 +34,7 @@ _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_token
 _DECIDES_NO_BYTE = {
     "workers",
     "worker_memory_gb",
+    "worker_idle_seconds",
     "executor",
     "prepared",
     "reuse",
@@ -41,6 +43,12 @@ _DECIDES_NO_BYTE = {
     "on_error",  # whether there is a corpus at all: looked at whenever one is opened
     "error_budget",
 }
+_EXTRACTORS = {
+    "stoker": ("selectolax",),
+    "trafilatura": ("trafilatura", "lxml", "justext"),
+    "resiliparse": ("resiliparse",),
+}
+"""The libraries that decide what text comes out of a page, by `extraction`."""
 _CHUNK = 1 << 20
 _REQUESTS = 16
 """At a time, to ask after remote files."""
@@ -63,6 +71,10 @@ class Inputs:
     """Path to SHA-256 of each file, or a word where it cannot be read."""
     reading: dict[str, Any]
     """What decides, beside its source, how a file is read, cleaned and signed."""
+    libraries: dict[str, str]
+    """Versions of the libraries that decide what text comes out."""
+    without_libraries: str
+    """The fingerprint over everything but these."""
 
 
 def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Inputs:
@@ -71,16 +83,38 @@ def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Input
     Raises `BadInput` when a source has no files, or the given tokenizer is missing.
     """
     data = loaded.recipe.data
-    listed = [(source, list_files(source, loaded.folder)) for source in data.sources]
+    listed = [(source, _not_ours(source, list_files(source, loaded.folder), loaded)) for source in data.sources]
     hashes = _Hashes(loaded.prepared_folder / HASHES_FILE)
     paths = list(dict.fromkeys(file.path for _, files in listed for file in files))
     digests = hashes.of(paths, workers, progress)
     identity = [[source.name, [[file.name, digests[str(file.path)]] for file in files]] for source, files in listed]
     sized = [(source, [(file, hashes.stamps[str(file.path)][0]) for file in files]) for source, files in listed]
     settings = _settings(data, loaded.recipe.tokenizer, loaded)
-    content = json.dumps([FORMAT, RULES, settings, identity], ensure_ascii=False, sort_keys=True)
-    fingerprint = hashlib.sha256(content.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
-    return Inputs(sized, paths, hashes.stamps, fingerprint, digests, _reading(settings))
+    libraries = _libraries(data, listed)
+    without = _fingerprint([FORMAT, RULES, settings, identity])
+    settings["libraries"] = libraries
+    fingerprint = _fingerprint([FORMAT, RULES, settings, identity])
+    return Inputs(sized, paths, hashes.stamps, fingerprint, digests, _reading(settings), libraries, without)
+
+
+def _fingerprint(content: list[Any]) -> str:
+    written = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(written.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
+
+
+def _not_ours(source: Source, files: list[InputFile], loaded: LoadedRecipe) -> list[InputFile]:
+    """Without prepared corpora of this recipe, where a source is a folder around them: each preparation would read
+    the one before."""
+    corpora = re.compile(re.escape(str(loaded.prepared_folder.absolute())) + "/[0-9a-f]{16}/")
+    left = [
+        file for file in files if not (isinstance(file.path, Path) and corpora.match(str(file.path.absolute())))
+    ]
+    if not left:
+        raise BadInput(
+            f"data.sources[{source.name}]: {files[0].path} belongs to a corpus that this recipe made itself; name "
+            "other text"
+        )
+    return left
 
 
 def changed_files(inputs: Inputs) -> list[str]:
@@ -103,7 +137,6 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     for judge, section in (("quality", data.cleaning.quality), ("perplexity", data.cleaning.perplexity)):
         if section.model is not None:
             settings["cleaning"][judge]["model"] = _model_digest(loaded.resolve(section.model), judge)
-    settings["libraries"] = _libraries(data)
     settings["tokenizer"] = tokenizer.model_dump(mode="json")
     if tokenizer.path is not None:
         path = loaded.resolve(tokenizer.path)
@@ -116,9 +149,12 @@ def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[st
     return settings
 
 
-def _libraries(data: Data) -> dict[str, str]:
-    """Versions of the libraries whose tables decide what text comes out."""
-    names = {"charset-normalizer"} | {source.extraction for source in data.sources} - {"stoker"}
+def _libraries(data: Data, listed: list[tuple[Source, list[InputFile]]]) -> dict[str, str]:
+    """Versions of the libraries that decide what text comes out; of extractors only where there are pages."""
+    names = {"charset-normalizer"}
+    for source, files in listed:
+        if any(file.format in ("html", "warc") for file in files):
+            names.update(_EXTRACTORS[source.extraction])
     if data.cleaning.script != "keep":
         names.add("opencc")
     versions = {}
@@ -194,7 +230,7 @@ class _Hashes:
     def _read(self) -> dict[str, Any]:
         try:
             known = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return known if isinstance(known, dict) else {}
 
@@ -205,8 +241,12 @@ class _Hashes:
             if now - modified > _SETTLED_SECONDS * 1e9 and digest != "unreadable":
                 known[path] = [size, modified, digest]
         folder = self._file.parent
-        # Two preparations may end at once; the one that comes second only remembers less.
-        with suppress(BadInput), locked_folder(folder, folder / f".lock{HASHES_FILE}", "remembering hashes"):
+        # Two preparations may end at once, and a corpus may be looked into where nothing can be written: then less
+        # is remembered.
+        with (
+            suppress(StokerError, OSError),
+            locked_folder(folder, folder / f".lock{HASHES_FILE}", "remembering hashes"),
+        ):
             remove_partials(folder)
             write_text(self._file, json.dumps(known))
 

@@ -3,7 +3,7 @@
 Where a line can be turned back into the bytes that were read, and these are text in another encoding, there is a
 reason to read it again. Bytes that are valid UTF-8 with characters of three bytes are so for no other cause. Other
 encodings take nearly any bytes, so there the line must hold hardly any frequent character as it is, and mostly
-frequent ones as it would be.
+frequent ones as it would be; or, where it would be Chinese, its characters must be far likelier than they are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.commonness import commonness
 from stoker.data.frequent_characters import FREQUENT, likeness
 
 _READ_AS_FOR_UTF8 = ("cp932", "cp949", "euc_jp", "big5hkscs", "gb18030")
@@ -32,12 +33,20 @@ _OTHERS = (
 )
 """(what was read in, what should have been)."""
 _LEAST_BEYOND_ASCII = 6
-_SUSPICIOUS = 0.2
-_CONVINCING = {"latin-1": 0.2}
-"""Likeness of what a line would be. Runs of accented letters are no text, whatever they stand for; a line of rare
-Chinese characters may be one of names."""
-_CONVINCING_ELSE = 0.4
-_LEAST_EAST_ASIAN = 4
+_SUSPICIOUS = 0.35
+"""Likeness of a line, up to which it may be something else misread: Big5 that was read as GBK has many kana."""
+_LIKE_TEXT, _MOSTLY_LIKE_TEXT = 0.2, 0.4
+"""Likeness of what a line would be. Runs of accented letters are no text, whatever they stand for."""
+_CHINESE = ("gb18030", "big5hkscs")
+_TEXT = -9.0
+"""Mean logarithm of the frequency of the characters of Chinese, from which a line may be text: of 2,000 lines each
+in either script 199 in 200 are above it, and of the same lines misread hardly any."""
+_LIKELIER, _FAR_LIKELIER = 2.5, 25.0
+"""By how much (in natural logarithms) a line must be likelier read again: a character, and all together."""
+_SEVERAL, _MANY = 4, 8
+"""Different East Asian characters from which a line may be such text, and from which accented letters may be text
+of rare ones: one letter or sign again and again (`één één`) is one character again and again in any encoding."""
+_LEAST_EAST_ASIAN = 3
 _FOREIGN = re.compile("[\u00c0-\u024f\u0400-\u052f]")
 """Letters that East Asian encodings have, and East Asian text hardly uses."""
 _CYRILLIC = re.compile("(?:[РС][\u0080-\u00bf\u0400-\u045f\u0490\u0491\u2010-\u2122]){3}")
@@ -53,17 +62,36 @@ def repair_line(line: str) -> str | None:
     if max(line) > "\u2122":  # beyond what Windows-1252 has
         for misread in _READ_AS_FOR_UTF8:
             decoded = _decoded(line, misread, "utf-8")
-            if decoded is not None and _east_asian(decoded) >= _LEAST_EAST_ASIAN - 1:
+            if decoded is not None and _east_asian(decoded) >= _LEAST_EAST_ASIAN:
                 return decoded
     tried = [
-        (likeness(decoded), decoded)
+        (commonness(decoded)[0], decoded)
         for read, real in _OTHERS
         if (decoded := _decoded(line, read, real)) is not None
-        and likeness(decoded) >= _CONVINCING.get(read, _CONVINCING_ELSE)
-        and _east_asian(decoded) >= _LEAST_EAST_ASIAN
+        and _is_convincing(decoded, line, read, real)
         and _FOREIGN.search(decoded) is None
     ]
     return max(tried)[1] if tried else None
+
+
+def _is_convincing(decoded: str, line: str, read: str, real: str) -> bool:
+    """Whether `decoded`, the bytes of `line` read otherwise, is text, and `line` is not."""
+    different = _east_asian("".join(set(decoded)))
+    if different < _SEVERAL:
+        return False
+    if read == "latin-1":
+        return likeness(decoded) >= _LIKE_TEXT or (
+            different >= _MANY and real in _CHINESE and _is_far_likelier(decoded, line)
+        )
+    return _is_far_likelier(decoded, line) if real in _CHINESE else likeness(decoded) >= _MOSTLY_LIKE_TEXT
+
+
+def _is_far_likelier(decoded: str, line: str) -> bool:
+    """Whether the characters of `decoded` are those of Chinese text, and the same bytes as `line` are not."""
+    mean, count = commonness(decoded)
+    mean_as_is, count_as_is = commonness(line)
+    gain = mean * count - mean_as_is * count_as_is
+    return mean >= _TEXT and mean - mean_as_is >= _LIKELIER and gain >= _FAR_LIKELIER
 
 
 def suspicious_lines(text: str) -> list[int]:
@@ -91,7 +119,7 @@ def suspicious_lines(text: str) -> list[int]:
     pairs = latin.copy()
     pairs[1:] &= latin[:-1]
     pairs[:1] = False
-    east_asian = counted((what == _EAST_ASIAN) | (what == _FREQUENT)) >= 0.8 * beyond
+    east_asian = counted((what == _EAST_ASIAN) | (what == _FREQUENT)) >= 0.6 * beyond
     cyrillic = counted(what == _CYRILLIC_LEAD) >= 0.4 * beyond
     found = np.flatnonzero(maybe & (east_asian | (counted(pairs) >= 0.4 * beyond) | cyrillic))
     return [int(one) for one in found]
@@ -106,7 +134,7 @@ def _classes() -> npt.NDArray[np.uint8]:
     table[:0x80] = _ASCII
     table[0x80:0x100] = _LATIN_1
     table[list(_TO_LATIN)] = _LATIN_1
-    table[0x3000:0xD7A4] = table[0xE000:0xF900] = table[0xFF00:0xFFF0] = _EAST_ASIAN
+    table[0x2E80:0xD7A4] = table[0xE000:0xF900] = table[0xFF00:0xFFF0] = _EAST_ASIAN
     table[[ord("Р"), ord("С")]] = _CYRILLIC_LEAD
     table[[ord(character) for character in FREQUENT if character > "\u2fff"]] = _FREQUENT
     return table

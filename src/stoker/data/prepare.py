@@ -11,6 +11,7 @@ a kill at any instant costs at most the piece of work under way and changes no b
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections import Counter
@@ -32,14 +33,15 @@ from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.operators import operators_of
 from stoker.data.quality.shares import cuts_of
+from stoker.data.reading.first_documents import require_text_fields
 from stoker.data.reading.units import Unit, plan_units
 from stoker.data.shards import Shard, token_dtype
 from stoker.data.stages.candidates import Candidates
 from stoker.data.stages.earlier import SIGNATURES, EarlierCorpora, write_signatures
-from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit
+from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit, unit_file
 from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.data.stages.select import Selection, select
-from stoker.data.stages.tokenise import SPLITS, make_tokenizer, tokenise
+from stoker.data.stages.tokenise import SPLITS, make_tokenizer, text_encoder, tokenise
 from stoker.data.stages.write_ledger import write_ledger
 from stoker.data.tokenizer import TextEncoder
 from stoker.durable_files import (
@@ -50,7 +52,7 @@ from stoker.durable_files import (
     write_json,
 )
 from stoker.errors import BadInput, StokerError
-from stoker.plural import counted
+from stoker.plural import counted, first_of
 from stoker.progress import Progress
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
@@ -81,6 +83,8 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
         with locked_folder(loaded.prepared_folder, lock, "preparing a corpus"):
             if not (final / MANIFEST).is_file():  # another process may just have finished it
                 shutil.rmtree(final, ignore_errors=True)  # a corpus without its manifest is no corpus
+                if (changed := _changed_libraries(loaded.prepared_folder, inputs)) is not None:
+                    progress.say(f"the corpus is prepared anew, since text may come out otherwise: {changed}")
                 preparation.run(final)
     elif preparation.work.exists():  # killed between publishing and sweeping, or doing so just now
         with suppress(BadInput), locked_folder(loaded.prepared_folder, lock, "sweeping"):
@@ -90,10 +94,31 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     _require_enough_tokens(corpus, loaded.recipe)
     if without := _without_held_out(corpus):
         progress.say(
-            f"nothing is held out of {', '.join(without)}, so evaluations have no text of "
+            f"nothing is held out of {first_of(without)}, so evaluations have no text of "
             f"{'it' if len(without) == 1 else 'these'} to score; raise data.held_out for that"
         )
     return corpus
+
+
+def _changed_libraries(prepared: Path, inputs: Inputs) -> str | None:
+    """What changed since the same recipe and input were prepared with other libraries; None if they were not.
+
+    Of several such corpora the one that was prepared last counts.
+    """
+    found: list[tuple[int, dict[str, str]]] = []
+    for path in prepared.glob(f"[0-9a-f]*/{MANIFEST}"):
+        with suppress(OSError, ValueError):  # another program's file, or swept just now
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            if manifest.get("without_libraries") == inputs.without_libraries:
+                found.append((path.stat().st_mtime_ns, manifest["libraries"]))
+    if not found:
+        return None
+    _, earlier = max(found, key=lambda one: one[0])
+    versions = [
+        (name, earlier.get(name, "none"), inputs.libraries.get(name, "none"))
+        for name in sorted({*earlier, *inputs.libraries})
+    ]
+    return ", ".join(f"{name} {was} is now {now}" for name, was, now in versions if was != now) or None
 
 
 def _without_held_out(corpus: Corpus) -> list[str]:
@@ -111,17 +136,20 @@ class _Preparation:
         self._loaded, self._recipe, self._inputs, self._progress = loaded, loaded.recipe, inputs, progress
         self.work = loaded.prepared_folder / f".work-{inputs.fingerprint}"
         self._read, self._corpus = self.work / "read", self.work / "corpus"
-        self._executor = executor_of(self._recipe.data, apart=any(self._read.glob("*.note")))
         self._seconds: dict[str, float] = {}
         self._cpu_seconds: dict[str, float] = {}
 
     def run(self, final: Path) -> None:
         """All stages, each skipped as far as it is done; ends with the rename to `final`."""
+        self._executor = executor_of(self._recipe.data)
         with explained_disk_errors(self.work):
             for folder in (self._read, self.work / "tokens", self._corpus / "tokenizer"):
                 folder.mkdir(parents=True, exist_ok=True)
             for folder in [self.work, *(path for path in self.work.rglob("*") if path.is_dir())]:
                 remove_partials(folder)
+            if self._recipe.data.on_error == "stop":
+                given = [(source, [file for file, _ in files]) for source, files in self._inputs.files]
+                require_text_fields(given, self._recipe.data.cleaning.maximum_document_bytes)
             units = plan_units(self._inputs.files)
             with self._timed("read and clean"):
                 self._read_and_clean(units)
@@ -196,9 +224,10 @@ class _Preparation:
         for unit in units:
             sizes[unit.source.name] += unit.size
         budget = ErrorBudget(data, sizes)
+        before = {unit.number for unit in units if unit_file(self._read, unit.number, "parquet").is_file()}
         with self._progress.task("read and clean", sizes.total(), "bytes") as task:
             for unit, found in zip(units, self._executor.in_order(read_unit, jobs, after_death), strict=True):
-                task.advance(found.size)
+                (task.skip if unit.number in before else task.advance)(found.size)
                 budget.add(unit.source.name, found)
         if changed := changed_files(self._inputs):
             # Nobody knows of what state of these files the tables are.
@@ -227,12 +256,12 @@ class _Preparation:
         settings, path = self._recipe.tokenizer, self._corpus / "tokenizer" / "tokenizer.json"
         if not len(selection.of(SPLITS["train"])):
             raise BadInput(_nothing_left(self._loaded, candidates))
-        with self._progress.task("train the tokenizer", 1, "vocabulary") as task:
+        with self._progress.task("train the tokenizer", None, "") as task:
             if not path.is_file():
                 given = None if settings.path is None else self._loaded.resolve(settings.path)
                 make_tokenizer(candidates, selection, settings, given, path)
             task.advance()
-        return TextEncoder(path, settings)
+        return text_encoder(path, settings)
 
     def _manifest(
         self,
@@ -269,6 +298,8 @@ class _Preparation:
             "format": FORMAT,
             "fingerprint": self._inputs.fingerprint,
             "stoker_version": stoker.__version__,
+            "libraries": self._inputs.libraries,
+            "without_libraries": self._inputs.without_libraries,
             "tokenizer": {
                 "sha256": sha256_of_file(self._corpus / "tokenizer" / "tokenizer.json"),
                 "vocabulary_size": encoder.vocabulary_size,
@@ -310,7 +341,7 @@ def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
     if short:
         raise BadInput(
             f"every source needs at least one sequence of training.sequence_length ({needed:,}) tokens, but "
-            + "; ".join(short)
+            + first_of(short, between="; ")
             + ". Give it more text, leave it out, set its weight to 0, or shorten training.sequence_length"
         )
 

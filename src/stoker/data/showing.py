@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from stoker.data.corpus import Corpus
@@ -19,6 +20,8 @@ from stoker.recipe import Recipe
 
 Origin = tuple[str | None, str | None, str | None]
 """Identifier, file and position of a document."""
+FEW_STEPS = 4
+"""Up to so many steps are found sooner without putting an epoch's documents in order."""
 _UNKNOWN: Origin = (None, None, None)
 _UNSPACED = ("\u0e00\u0eff", "\u1000\u109f", "\u1780\u17ff", "\u2e80\u9fff", "\uf900\ufaff", "\U00020000\U0003ffff")
 """First and last characters of scripts that put no spaces between words: Thai, Lao, Myanmar, Khmer, Han, kana."""
@@ -93,30 +96,37 @@ def show_steps(
     steps: range,
     excerpt_characters: int = 160,
     mentions: re.Pattern[str] | None = None,
+    feed: Feed | None = None,
 ) -> Iterator[ShownStep]:
     """Each of `steps`, as `show_step` gives it; with `mentions`, only stretches whose text the pattern is found in.
 
+    `feed` is that of a run whose record says that steps were given other samples than the recipe's.
     The text of a stretch is that of its own tokens: what stands across the end of a sequence is in neither stretch.
     Raises `BadInput` when the recipe has no such steps.
     """
     for step in (steps.start, steps.stop - 1):
         if not 1 <= step <= recipe.training.steps:
             raise BadInput(f"step {step} does not exist: the run has steps 1 to {recipe.training.steps}")
-    feed = Feed(corpus, recipe)
+    feed = feed or Feed(corpus, recipe, few_steps=len(steps) <= FEW_STEPS)
     reader = _StretchReader(corpus, excerpt_characters)
     for step in steps:
         spans = feed.spans(step)
         excerpts = reader.beginnings(spans) if mentions is None else reader.mentions(spans, mentions)
-        shown = [span for span, excerpt in zip(spans, excerpts, strict=True) if excerpt is not None]
-        texts = iter([excerpt for excerpt in excerpts if excerpt is not None])
-        origins = _origins(corpus, shown)
+        # A sequence begins at place 0; a step that was given a sample twice has it in two sequences.
+        numbers = np.cumsum([span.place == 0 for span in spans]) - 1
+        shown = [
+            (int(number), span, excerpt)
+            for number, span, excerpt in zip(numbers, spans, excerpts, strict=True)
+            if excerpt is not None
+        ]
+        origins = _origins(corpus, [span for _, span, _ in shown])
         per_rank = recipe.layout.sequences_per_rank(recipe.training.batch_size_at(step))
-        first = recipe.training.samples_before(step)
         samples = []
-        for sample, group in groupby(shown, key=lambda span: span.sample):
-            own = tuple(_shown(corpus, span, origins, next(texts)) for span in group)
-            samples.append(ShownSample(sample, (sample - first) // per_rank, own[0].source, own))
-        sequences = Counter({span.sample: span.source for span in spans}.values())
+        for number, group in groupby(shown, key=lambda one: one[0]):
+            members = list(group)
+            own = tuple(_shown(corpus, span, origins, excerpt) for _, span, excerpt in members)
+            samples.append(ShownSample(members[0][1].sample, number // per_rank, own[0].source, own))
+        sequences = Counter(span.source for span in spans if span.place == 0)
         sources = {name: sequences[name] for name in corpus.source_names if sequences[name]}
         shares = feed.shares(step)
         yield ShownStep(step, feed.digest(step), feed.valid_tokens(step), sources, shares, tuple(samples))
@@ -136,14 +146,15 @@ class Training:
 
 
 def trainings(
-    corpus: Corpus, recipe: Recipe, documents: Iterable[tuple[str, int]]
+    corpus: Corpus, recipe: Recipe, documents: Iterable[tuple[str, int]], feed: Feed | None = None
 ) -> dict[tuple[str, int], list[Training]]:
     """Where in a whole run of `recipe` each document, by source and index of its `train` split, is trained on.
 
-    Goes through the samples of all steps, some hundred thousand a second, and reads no text.
+    Goes through the samples of all steps, some hundred thousand a second, and reads no text. `feed` as in
+    `show_steps`.
     """
     found: dict[tuple[str, int], list[Training]] = {key: [] for key in documents}
-    feed = Feed(corpus, recipe)
+    feed = feed or Feed(corpus, recipe)
     for step in range(1, recipe.training.steps + 1):
         for span in feed.spans(step):
             own = found.get((span.source, span.document))

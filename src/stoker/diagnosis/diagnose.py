@@ -201,7 +201,7 @@ def _of_batches(rows: RunRows, found: list[Finding]) -> list[Finding]:
     names = names_of(rows.table, "tokens_by_source")
     tokens = {name: rows.numbers(f"tokens_by_source.{name}") for name in names}
     planned = None if rows.planned is None else rows.planned.shares(rows.steps)
-    changed += find_mixture_changes(rows.steps, tokens, planned)
+    changed += find_mixture_changes(rows.steps, tokens, planned, samples)
     changed += find_repeated_data(rows.table)
     if rows.text is None:
         return changed

@@ -4,6 +4,7 @@ Letters in shapes: batch B, length L, hidden D, heads H, key and value heads G, 
 inner feed-forward width F, vocabulary V, tokens N = B × L.
 """
 
+from stoker.model.cached_decoding import CachedLogits
 from stoker.model.decoder import Block, Decoder
 from stoker.model.generation import generate
 from stoker.model.initialisation import initial_values, initialise
@@ -12,6 +13,7 @@ from stoker.recipe.size import FlopsPerToken, ParameterCount, flops_per_token, p
 
 __all__ = [
     "Block",
+    "CachedLogits",
     "Decoder",
     "FlopsPerToken",
     "ParameterCount",

@@ -72,15 +72,19 @@ def dense_mask(
     slopes: Sequence[float] | None,
     device: torch.device,
     dtype: torch.dtype,
+    past: int = 0,
 ) -> Tensor:
-    """The mask as a tensor [B or 1, H or 1, L, L]: 0 or ALiBi's bias where a token may look, -inf elsewhere."""
+    """The mask as a tensor [B or 1, H or 1, L, L]: 0 or ALiBi's bias where a token may look, -inf elsewhere.
+
+    Without the rows of the first `past` tokens: [..., L - past, L].
+    """
     places = torch.arange(length, device=device)
-    distance = places[:, None] - places[None, :]
+    distance = places[past:, None] - places[None, :]
     allowed = (distance >= 0)[None]
     if window is not None:
         allowed = allowed & (distance < window)
     if documents is not None:
-        allowed = allowed & (documents[:, :, None] == documents[:, None, :])
+        allowed = allowed & (documents[:, past:, None] == documents[:, None, :])
     bias = torch.zeros((), device=device, dtype=dtype)
     if slopes is not None:
         bias = -torch.tensor(slopes, device=device, dtype=dtype)[None, :, None, None] * distance

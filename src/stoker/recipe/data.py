@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from stoker.recipe.cleaning import Cleaning
 from stoker.recipe.deduplication import Deduplication
@@ -42,6 +42,9 @@ class Data(Section):
     worker_memory_gb: float | None = Field(default=None, ge=1)
     """Gigabytes that one worker process may take; by default its share of nine tenths of the machine's memory, and
     at least 2. A document that needs more is set aside as `poisoned`."""
+    worker_idle_seconds: float | None = Field(default=300, gt=0)
+    """Seconds by the clock for which a worker process may use no processor while it works on a document, as one
+    does that waits for what never comes; then that is set aside as `poisoned`. None lets it wait for ever."""
     executor: Literal["local", "ray"] = "local"
     """Where the work is done: in processes of this machine, or in tasks of the Ray cluster that `RAY_ADDRESS` names
     (of one on this machine without it). The output is the same."""
@@ -56,6 +59,16 @@ class Data(Section):
     within it, and the others dropped as `over_synthetic_share`. None limits nothing."""
     shard_tokens: int = Field(default=2**24, ge=1024)
     """Tokens per shard file."""
+
+    @field_validator("prepared", "corpus")
+    @classmethod
+    def _is_a_folder_here(cls, written: str | None) -> str | None:
+        if written is not None and "://" in written:
+            raise ValueError(
+                f"`{written}` is a URL, and training reads prepared text in place, from a disk: name a folder "
+                "of this machine, or one under which the storage is mounted, and copy finished corpora from there"
+            )
+        return written
 
     @model_validator(mode="after")
     def _synthetic_text_is_within_its_share(self) -> Data:

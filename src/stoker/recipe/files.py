@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from stoker.recipe.fields import Place, dotted
+from stoker.recipe.source import Source
 from stoker.recipe.yaml_text import Mistake
+
+_WITH_FIELDS = ("jsonl", "parquet")
 
 
 def missing_files(tree: Any, folder: Path, locate: Callable[[Place], str]) -> list[Mistake]:
@@ -26,6 +29,15 @@ def missing_files(tree: Any, folder: Path, locate: Callable[[Place], str]) -> li
         if wrong is not None:
             found.append(Mistake(locate(place), dotted(place), wrong))
     return found
+
+
+def names_fields(source: Source) -> bool:
+    """Whether the paths of a source name files of this machine that have fields: JSON lines, Parquet."""
+    if not source.paths or any("://" in path.removeprefix("file://") for path in source.paths):
+        return False
+    return source.format in _WITH_FIELDS or any(
+        f".{form}" in Path(path).name for path in source.paths for form in _WITH_FIELDS
+    )
 
 
 def why_nothing(path: Path) -> str:

@@ -117,7 +117,10 @@ def _read(path: Path) -> str:
             raise BadInput(
                 f"{path} is no recipe: it has {counted(size, 'bytes')}, but a recipe is a small YAML file"
             )
-        content = path.read_bytes()
+        with path.open("rb") as stream:
+            content = stream.read(_LARGEST_RECIPE_BYTES + 1)  # a device has no size, and may have no end
+        if len(content) > _LARGEST_RECIPE_BYTES:
+            raise BadInput(f"{path} is no recipe: it goes on and on, but a recipe is a small YAML file")
     except FileNotFoundError:
         raise BadInput(f"there is no recipe at {path}{_near_files(path)}") from None
     except OSError as error:

@@ -72,6 +72,9 @@ class Mixing(Section):
     losses: dict[str, Loss] = Field(default={})
     """For `difficulty`: loss of every source in nats a token; `stoker data mixture RECIPE --losses-of RUN` prints
     those of a run."""
+    from_run: str | None = None
+    """For `difficulty`, in place of `losses`: a run, relative to the recipe, that was trained on these sources. Its
+    last evaluation says how hard the held-out text of each is; a run keeps the losses that it began with."""
     reference_losses: dict[str, Loss] = Field(default={})
     """For `difficulty`: losses of a stronger model. What counts is then how far `losses` lie above these, and not
     below 0: what nobody can predict is no difficulty."""
@@ -100,14 +103,18 @@ class Mixing(Section):
         for rule, name, is_given in (
             ("temperature", "alpha", self.alpha != _DEFAULT_ALPHA),
             ("difficulty", "losses", bool(self.losses)),
+            ("difficulty", "from_run", self.from_run is not None),
             ("difficulty", "reference_losses", bool(self.reference_losses)),
             ("difficulty", "exponent", self.exponent != _DEFAULT_EXPONENT),
         ):
             if is_given and rule not in used:
                 raise ValueError(f"{name} does nothing unless `weights` is {rule}")
-        if "difficulty" in used and not self.losses:
+        if self.losses and self.from_run is not None:
+            raise ValueError("give either `losses` or `from_run`, the run that says them")
+        if "difficulty" in used and not self.losses and self.from_run is None:
             raise ValueError(
-                "weights: difficulty needs `losses`; `stoker data mixture RECIPE --losses-of RUN` prints a run's"
+                "weights: difficulty needs `losses`, or `from_run`: a run whose last evaluation says them "
+                "(`stoker data mixture RECIPE --losses-of RUN` prints them)"
             )
         if "unimax" in used and self.most_epochs is None:
             raise ValueError("weights: unimax needs most_epochs, the most times that it may pass over a source")

@@ -84,8 +84,8 @@ def template(name: str, derivation: Derivation, sources: Sequence[_SourceGuess])
         "data:",
         "  sources:",
     ]
-    for source in sources:
-        lines += _source_lines(source)
+    for number, source in enumerate(sources):
+        lines += _source_lines(source, explained=number == 0)
     lines += _defaults(Data, {"sources"}, 1)
     lines += ["", "tokenizer:", _line("vocabulary_size", derivation.vocabulary_size, 1)]
     lines += _defaults(Recipe.model_fields["tokenizer"].annotation, {"vocabulary_size"}, 1)
@@ -122,11 +122,14 @@ def _training_lines(derivation: Derivation) -> list[str]:
     return [*lines, *_defaults(Training, {*direct, "optimizer", "schedule"}, 1)]
 
 
-def _source_lines(source: _SourceGuess) -> list[str]:
+def _source_lines(source: _SourceGuess, explained: bool) -> list[str]:
+    """A source with what was found out of it; `explained` with the fields that are left at their defaults, too."""
     lines = [f"    - name: {dump_inline(source.name)}", f"      paths: {dump_inline([source.path])}"]
     lines.append(_line("kind", source.kind, 3))
     if source.language is not None:
         lines.append(_line("language", source.language, 3))
+    if not explained:
+        return lines
     lines.append(
         _explained(
             "      # weight: 1.0", "share in the mixture, for all sources or none; else in proportion to tokens"
@@ -165,7 +168,7 @@ def _defaults(section: Any, given: set[str], depth: int, sections: bool = True) 
                 lines += _defaults(type(default), set(), depth + 1)
             continue
         text = f"{indent}# {key}: {dump_inline(list(default) if isinstance(default, tuple) else default)}"
-        meaning = " ".join((field.description or "").split()).split(". ")[0].rstrip(".")
+        meaning = re.split(r"(?<!et al)\. ", " ".join((field.description or "").split()))[0].rstrip(".")
         lines.append(_explained(text, meaning) if meaning else text)
     return lines
 

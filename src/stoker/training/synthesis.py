@@ -9,7 +9,7 @@ import torch
 from stoker.data.synthetic.jobs import Author
 from stoker.data.synthetic.local import LocalModel
 from stoker.data.tokenizer import TextEncoder
-from stoker.parallel import apply, single_process_world
+from stoker.model import CachedLogits
 from stoker.parallel.world import choose_device
 from stoker.run_directory import RunDirectory
 from stoker.training.rank import use_processors
@@ -25,8 +25,7 @@ def trained_author(run: RunDirectory, step: int | None, generation: int) -> tupl
     digest = _digest(trained.model.state_dict())
     device = choose_device(trained.recipe.training.device, 0)
     use_processors(trained.recipe.training.threads, 1, device)
-    model = apply(trained.model.to(device), single_process_world(device))
-    model.train(False)
+    logits = CachedLogits(trained.model.to(device).eval())
     encoder = TextEncoder(trained.corpus.tokenizer_path, trained.recipe.tokenizer)
 
     def encoded(text: str) -> list[int]:
@@ -35,7 +34,7 @@ def trained_author(run: RunDirectory, step: int | None, generation: int) -> tupl
         return own[:-1] if own and own[-1] == encoder.eos_id else own
 
     local = LocalModel(
-        lambda seen: model.last_logits(seen.to(device)),
+        lambda seen: logits(seen.to(device)),
         encoded,
         lambda ids: encoder.decode(ids),
         encoder.eos_id,

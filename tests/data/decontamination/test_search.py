@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.data.decontamination import EvaluationIndex
+from stoker.data.decontamination.kernels import bucket_starts, looked_up, thinned
 from stoker.data.operators.decontamination import without_marked_lines
 from tests.data.written_text import MANNERS
 
@@ -22,7 +24,7 @@ SHORT_CHINESE = "植物在白天吸收的主要气体是什么？"
 
 
 def index(*items: str, ngram: int = 13, characters: int = 26) -> EvaluationIndex:
-    return EvaluationIndex([(f"item {i}", item) for i, item in enumerate(items)], ngram, characters)
+    return EvaluationIndex.of([(f"item {i}", item) for i, item in enumerate(items)], ngram, characters)
 
 
 @pytest.mark.parametrize("item", [QUESTION, CHINESE, SHORT, SHORT_CHINESE])
@@ -31,7 +33,7 @@ def test_an_item_is_found_in_a_document_whatever_its_case_width_and_punctuation(
     for text in (item, item.upper(), item.replace(" ", "  ").replace(",", ";").replace("?", ""), f"（{item}）"):
         found = own.search(f"A page before it.\n{text}\nA page behind it.")
         assert found is not None
-        assert own.names[found.item] == "item 1"
+        assert own.name_of(found.item) == "item 1"
         assert found.overlap == 1.0
 
 
@@ -83,6 +85,49 @@ def test_a_short_item_with_few_substitutions_is_always_found(seed: int) -> None:
     assert found.overlap == pytest.approx((size - size // 5) / size)
 
 
+@pytest.mark.parametrize("manner", ["english", "chinese"])
+@pytest.mark.parametrize("words", [16, 60, 700])
+def test_a_long_item_of_which_every_tenth_word_was_changed_is_found(manner: str, words: int) -> None:
+    items = [MANNERS[manner](seed, words) for seed in range(30)]
+    own = index(*items)
+    for number, item in enumerate(items):
+        units = item.split() if manner == "english" else list(item)
+        for place in range(4, len(units), 10):
+            units[place] = "otherwise" if manner == "english" else "变"
+        changed = (" " if manner == "english" else "").join(units)
+        found = own.search(f"{MANNERS[manner](900 + number, 50)}\n{changed}\nA page behind it.")
+        assert found is not None
+        assert (own.name_of(found.item), found.overlap > 0.8) == (f"item {number}", True)
+        assert own.search(MANNERS[manner](5000 + number, words)) is None
+
+
+def test_an_item_with_words_left_out_and_put_in_is_found() -> None:
+    words = QUESTION.split()
+    changed = [*words[:6], "very", *words[6:14], *words[15:22], "or", *words[23:]]
+    found = index(QUESTION).search("They asked: " + " ".join(changed))
+    assert found is not None
+    assert found.overlap >= 0.9
+
+
+@given(
+    st.lists(st.integers(0, 2**64 - 1), unique=True, min_size=1, max_size=200), st.lists(st.integers(0, 2**64 - 1))
+)
+def test_every_key_is_looked_up_at_its_place_and_no_other(keys: list[int], others: list[int]) -> None:
+    known = np.sort(np.asarray(keys, np.uint64))
+    asked = np.asarray([*known.tolist(), *others], np.uint64)
+    found = looked_up(asked, known, bucket_starts(known))
+    assert found[: len(known)].tolist() == list(range(len(known)))
+    assert [place >= 0 for place in found[len(known) :].tolist()] == [other in set(keys) for other in others]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.integers(1, 9))
+def test_of_any_neighbouring_seeds_one_is_kept(hashes: list[int], window: int) -> None:
+    kept = thinned(np.asarray(hashes, np.uint64), window).tolist()
+    assert kept == sorted(set(kept))
+    for start in range(max(1, len(hashes) - window + 1)):
+        assert any(start <= place < start + window for place in kept)
+
+
 def test_templates_prove_nothing_and_items_without_substance_are_counted() -> None:
     template = "Answer the following question by choosing the letter of the option that is right in every case"
     questions = [f"{template} {MANNERS['english'](seed, 30)}" for seed in range(12)]
@@ -96,10 +141,10 @@ def test_the_item_of_which_a_document_holds_most_is_named_the_first_where_there_
     own = index(QUESTION, CHINESE, QUESTION)
     found = own.search(" ".join(QUESTION.split()[:14]) + "\n" + CHINESE)
     assert found is not None
-    assert own.names[found.item] == "item 1"
+    assert own.name_of(found.item) == "item 1"
     found = own.search(QUESTION)
     assert found is not None
-    assert own.names[found.item] == "item 0"
+    assert own.name_of(found.item) == "item 0"
 
 
 def test_lines_with_an_item_are_cut_and_the_others_stay() -> None:

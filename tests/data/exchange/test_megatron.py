@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 
-from stoker.data.corpus import Corpus
-from stoker.data.exchange.exporting import export_corpus
+from stoker.data.corpus import Corpus, DamagedCorpus
+from stoker.data.exchange.exporting import Format, export_corpus
 from stoker.data.exchange.importing import import_megatron
 from stoker.data.exchange.megatron_index import read_documents, read_index, write_dataset
 from stoker.data.prepare import prepare
@@ -92,6 +92,11 @@ def test_documents_of_several_sequences_and_other_types_are_read(tmp_path: Path)
     assert [one.tolist() for one in found] == [[1, 2, 3], [], [4, 5, 6]]
 
 
+def _at_place(index: bytes, place: int) -> bytes:
+    """The first of five sequences lies there."""
+    return index[: 34 + 4 * 5] + struct.pack("<q", place) + index[34 + 4 * 5 + 8 :]
+
+
 def damage(index: bytes, tokens: bytes) -> dict[str, tuple[bytes, bytes, str]]:
     return {
         "another file": (b"PK" + index, tokens, "MMIDIDX"),
@@ -101,6 +106,8 @@ def damage(index: bytes, tokens: bytes) -> dict[str, tuple[bytes, bytes, str]]:
         "index cut short": (index[:-1], tokens, "cut short"),
         "tokens cut short": (index, tokens[:-2], "cut short"),
         "a negative length": (index[:34] + struct.pack("<i", -1) + index[38:], tokens, "impossible"),
+        "a place beyond all files": (_at_place(index, (1 << 63) - 2), tokens, "cut short"),
+        "a place before the file": (_at_place(index, -2), tokens, "impossible"),
         "documents out of order": (index[:-16] + struct.pack("<qq", 9, 5), tokens, "not in order"),
         "documents missing": (index[:-8] + struct.pack("<q", 4), tokens, "end at sequence 4 of 5"),
     }
@@ -244,3 +251,38 @@ def test_a_corpus_that_is_not_there_or_has_other_sources_is_refused(tmp_path: Pa
         prepare(load_recipe(recipe_over(tmp_path, ["web"], corpus="elsewhere")), Silent())
     with pytest.raises(BadInput, match=r"data\.corpus.*does not exist"):
         load_recipe(recipe_over(tmp_path, ["web"], corpus="elsewhere"), with_files=True)
+
+
+@pytest.mark.parametrize("wanted", ["megatron", "parquet"])
+def test_an_export_that_fails_leaves_nothing_and_the_next_one_is_whole(tmp_path: Path, wanted: Format) -> None:
+    corpus = build_corpus(tmp_path / "corpus", {"a": {"train": DOCUMENTS}, "b": {"train": DOCUMENTS}})
+    tokens = corpus.folder / "tokens" / "b" / "train-00000.tokens"
+    content = tokens.read_bytes()
+    tokens.write_bytes(b"\xff" * len(content))
+    with pytest.raises(DamagedCorpus, match=r"train-00000\.tokens: it holds token 65,535"):
+        export_corpus(corpus, tmp_path / "out", wanted, Silent())
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    tokens.write_bytes(content)
+    found = export_corpus(Corpus.open(corpus.folder), tmp_path / "out", wanted, Silent())
+    names = [name for one in found for name in one.files]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*names, "tokenizer.json"])
+
+
+def test_an_import_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    prefix = written(tmp_path, [[1, 2], [299]])
+    with pytest.raises(BadInput, match="document 1"):
+        import_megatron([prefix], given_tokenizer(tmp_path), tmp_path / "out", 0.0, Silent())
+    assert not [path for path in tmp_path.iterdir() if "out" in path.name]
+
+
+@pytest.mark.parametrize("name", ["line\nbreak", "\x1b[31mred"])
+def test_a_dataset_whose_name_no_source_may_have_is_refused(tmp_path: Path, name: str) -> None:
+    prefix = written(tmp_path, DOCUMENTS, name)
+    with pytest.raises(BadInput, match="cannot be the name"):
+        import_megatron([prefix], given_tokenizer(tmp_path), tmp_path / "out", 0.0, Silent())
+
+
+@pytest.mark.parametrize("prefix", ["", ".", "/"])
+def test_a_prefix_without_a_name_is_refused(prefix: str) -> None:
+    with pytest.raises(BadInput, match="names no file"):
+        read_index(Path(prefix))

@@ -1,4 +1,4 @@
-"""Worker processes in which words of a text do what hardly any text does: end the process, or take all it may."""
+"""Worker processes in which words of a text do what hardly any text does: end the process, take all, or wait."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 _SITE = """
 import ctypes
 import sys
+import time
 
-if "serve()" in str(sys.orig_argv):
+if "executors.worker import serve" in str(sys.orig_argv):
     from stoker.data.operators import cleaning
     from stoker.data.stages import read_and_clean
 
@@ -23,6 +24,8 @@ if "serve()" in str(sys.orig_argv):
         if "endless" in text:
             while True:
                 pass
+        if "waiting" in text:
+            time.sleep(3600)
         if "exception" in text:
             {}["no such key"]
         return clean(text, kind)

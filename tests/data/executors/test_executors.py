@@ -19,10 +19,12 @@ from stoker.recipe import Data, Source
 IN_RAY = """
 import sys
 from pathlib import Path
+from stoker.data.executors import local
 from stoker.data.prepare import prepare
 from stoker.progress import Silent
 from tests.data.small_corpus import folder_bytes, small_recipe
 
+local.nursery = lambda _: None  # words are poison in a fresh Python alone
 folder = Path(sys.argv[1])
 common = ("data.document_seconds=1", "data.workers=2", "data.error_budget=1")
 local = prepare(small_recipe(folder, *common), Silent())
@@ -49,6 +51,13 @@ def fatal_while_there(file: Path) -> str:
     """Ends its process as long as the file is there."""
     if file.exists():
         os.kill(os.getpid(), signal.SIGSEGV)
+    return "done"
+
+
+def asleep_while_there(file: Path) -> str:
+    """Waits for what never comes, as long as the file is there."""
+    while file.exists():
+        time.sleep(0.5)
     return "done"
 
 
@@ -91,6 +100,19 @@ def test_a_job_that_ends_every_worker_is_an_error_and_no_endless_loop(tmp_path: 
     (tmp_path / "fatal").touch()
     with pytest.raises(StokerError, match=r"was ended by SIGSEGV, 3 times over the same piece of work"):
         list(Local(2).in_order(fatal_while_there, [tmp_path / "fatal", tmp_path / "another"]))
+
+
+def test_a_worker_that_only_waits_is_ended_and_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    told: list[str] = []
+
+    def answered(job: Path, death: WorkerDied, _: int) -> Path:
+        told.append(death.how)
+        return tmp_path / "another"
+
+    executor = Local(1, idle_seconds=3)
+    assert list(executor.in_order(asleep_while_there, [tmp_path / "there"], answered)) == ["done"]
+    assert told == ["did nothing for 3 seconds"]
 
 
 def test_processor_seconds_of_workers_are_counted() -> None:

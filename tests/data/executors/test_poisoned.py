@@ -21,7 +21,7 @@ from stoker.recipe import Cleaning, Deduplication, Source
 from tests.data.executors.poison import WORDS, poisoned_workers
 from tests.data.small_corpus import folder_bytes, sentence, small_recipe
 
-LIMITS = ("data.document_seconds=1", "data.worker_memory_gb=3", "data.workers=2", "data.on_error=stop")
+LIMITS = ("data.document_seconds=2", "data.worker_memory_gb=3", "data.worker_idle_seconds=4", "data.on_error=stop")
 
 
 def write_documents(path: Path, poison: tuple[str, ...], count: int = 60) -> dict[str, int]:
@@ -39,12 +39,20 @@ def write_documents(path: Path, poison: tuple[str, ...], count: int = 60) -> dic
 def poison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in poisoned_workers(tmp_path / "site").items():
         monkeypatch.setenv(name, value)
+    # A worker that is forked has no fresh Python, in which alone words are poison.
+    monkeypatch.setattr("stoker.data.executors.local.nursery", lambda _: None)
 
 
+@pytest.mark.worker_processes
+@pytest.mark.parametrize(("workers", "words"), [(1, ("segmentation", "waiting")), (2, WORDS)])
 @pytest.mark.usefixtures("poison")
-def test_documents_that_end_their_worker_are_named_and_the_rest_is_trained_on(tmp_path: Path) -> None:
-    lines = write_documents(tmp_path / "a.jsonl", WORDS)
-    loaded = small_recipe(tmp_path, *LIMITS, sources=[{"name": "only", "paths": ["a.jsonl"]}])
+def test_documents_that_end_their_worker_are_named_and_the_rest_is_trained_on(
+    tmp_path: Path, workers: int, words: tuple[str, ...]
+) -> None:
+    lines = write_documents(tmp_path / "a.jsonl", words)
+    loaded = small_recipe(
+        tmp_path, *LIMITS, f"data.workers={workers}", sources=[{"name": "only", "paths": ["a.jsonl"]}]
+    )
     ledger = Ledger(prepare(loaded, Silent()).folder)
     rows = ledger.rows().filter(pl.col("verdict") == "fault").collect()
     assert dict(zip(rows["position"], rows["reason"], strict=True)) == dict.fromkeys(
@@ -55,11 +63,12 @@ def test_documents_that_end_their_worker_are_named_and_the_rest_is_trained_on(tm
         ("segmentation", "cleaned and filtered, a worker process was ended by SIGSEGV"),
         ("memory", "more memory than the 2.8 GiB that a worker may take"),
         ("endless", "a worker process ran out of time"),
+        ("waiting", "cleaned and filtered, a worker process did nothing for 4 seconds"),
         ("exception", "KeyError in poisoned (sitecustomize.py): 'no such key'"),
         ("signature", "signed for the search for duplicates, a worker process was ended by SIGSEGV"),
     ]:
-        assert why in told[f"line {lines[word]}"]
-    assert ledger.rows().filter(pl.col("verdict") != "fault").collect().height == 60 - len(WORDS)
+        assert word not in words or why in told[f"line {lines[word]}"]
+    assert ledger.rows().filter(pl.col("verdict") != "fault").collect().height == 60 - len(words)
 
 
 @pytest.mark.usefixtures("poison")

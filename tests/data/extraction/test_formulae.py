@@ -16,7 +16,7 @@ ANNOTATED = (
 FORMS = {
     "katex": f'<span class="katex"><span class="katex-mathml">{ANNOTATED}</span><span class="katex-html" aria-hidden="true">ab</span></span>',
     "mathjax 2": f'<span class="MathJax_Preview">[a]</span><span class="MathJax">ab</span><script type="math/tex">{TEX}</script>',
-    "mathjax 3": f'<mjx-container><mjx-math aria-hidden="true">ab</mjx-math><mjx-assistive-mml>{ANNOTATED}</mjx-assistive-mml></mjx-container>',
+    "mathjax 3": f'<mjx-container class="MathJax" jax="CHTML"><mjx-math aria-hidden="true">ab</mjx-math><mjx-assistive-mml>{ANNOTATED}</mjx-assistive-mml></mjx-container>',
     "wikipedia": f'<span class="mwe-math-element"><span style="display: none;">{ANNOTATED}</span><img class="mwe-math-fallback-image-inline" aria-hidden="true" alt="{{\\displaystyle {TEX}}}"></span>',
     "wordpress": f'<img src="https://s0.wp.com/latex.php" class="latex" alt="{TEX}">',
     "zhihu": f'<span class="ztext-math" data-tex="{TEX}">ab</span>',
@@ -56,3 +56,18 @@ def test_mathml_without_tex_is_written_as_tex(mathml: str, tex: str) -> None:
 
 def test_images_that_are_no_formulae_leave_no_text() -> None:
     assert "shift" not in extract_text(page('<p>A <img class="photo" alt="night shift"> photograph.</p>'))
+
+
+@pytest.mark.parametrize(
+    ("mathml", "tex"),
+    [
+        ("<mover accent='true'><mi>x</mi><mo>^</mo></mover>", r"\hat{x}"),
+        ("<mover><mi>x</mi><mo>&#xAF;</mo></mover>", r"\overline{x}"),
+        ("<mover><mi>v</mi><mo>&rarr;</mo></mover>", r"\vec{v}"),
+        ("<munder><mi>x</mi><mo>_</mo></munder>", r"\underline{x}"),
+        ("<munder><mo>lim</mo><mi>n</mi></munder>", "lim_{n}"),
+        ("<mover><mo>&sum;</mo><mi>n</mi></mover>", r"\sum^{n}"),
+    ],
+)
+def test_signs_over_and_under_a_symbol_are_accents(mathml: str, tex: str) -> None:
+    assert f"Let ${tex}$ hold." in extract_text(page(f"{article()}<p>Let <math>{mathml}</math> hold.</p>"))

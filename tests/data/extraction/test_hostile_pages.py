@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,12 +35,32 @@ HOSTILE = {
     "items": "<li>a" * DEEP + f"<p>{SENTENCE}",
     "links": '<a href="x">a</a>' * DEEP + f"<p>{SENTENCE}",
     "headings": "<h1>a</h1>" * DEEP + f"<p>{SENTENCE}",
+    "images in base64": f'<p>{SENTENCE}<img src="data:image/png;base64,{"iVBORw0KGgo" * DEEP}">' * 5,
+    "a background in base64": f'<p style="background:url(data:image/png;base64,{"A" * 5_000_000})">{SENTENCE}',
+    "a huge script": f"<script>{'var a=1;</div><div>' * DEEP}</script><p>{SENTENCE}",
+    "a script that never closes": f"<p>{SENTENCE}</p><script>{'var a=1;</div><div>' * DEEP}",
+    "a comment that never closes": f"<p>{SENTENCE}</p><!-- {'x' * 5_000_000}",
+    "a huge drawing": f"<svg>{'<path d=M0/>' * DEEP}</svg><p>{SENTENCE}",
+    "line ends": f"<p>字{chr(10) * 1_000_000}{SENTENCE}",
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_page_keeps_its_text(kind: str) -> None:
     assert SENTENCE in extract_text(HOSTILE[kind])
+
+
+@pytest.mark.parametrize("kind", ["nested", "attributes", "images in base64", "links", "items"])
+def test_memory_is_bounded_by_the_page_and_its_tags(kind: str) -> None:
+    """Of what Python allocates; the parser's own is a multiple of the page as well."""
+    page = HOSTILE[kind]
+    tracemalloc.start()
+    try:
+        extract_text(page)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 20 * len(page) + 1_000 * page.count("<")
 
 
 def test_nesting_is_bounded_and_no_text_is_lost() -> None:

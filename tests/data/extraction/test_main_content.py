@@ -81,3 +81,38 @@ def test_a_page_of_lists_keeps_its_lists() -> None:
     text = extract_text(page(f'<div role="main"><h1>Index</h1>{index}</div>'.join(around)))
     assert text.count("boilers") == 20
     assert SENTENCE not in text
+
+
+@pytest.mark.parametrize("label", ["Whole story", "Onwards to the furnaces", "查看整篇", "去往下一座高炉"])
+@pytest.mark.parametrize(
+    "block", ['<p><a href="/1">{}</a></p>', '<div class="c7"><a href="/1"><b>{}</b></a></div>']
+)
+def test_a_paragraph_that_is_a_few_linked_words_is_a_button_whatever_they_are(label: str, block: str) -> None:
+    text = extract_text(page(f'<div class="x1">{article()}{block.format(label)}{article()}</div>'))
+    assert label not in text
+    assert text.count(SENTENCE) == 16
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        '<p><a href="/1">Furnaces are fed at noon.</a></p>',
+        '<p>See <a href="/1">Furnaces</a></p>',
+        "<p>Furnaces</p>",
+        '<h2><a href="/1">Furnaces</a></h2>',
+        '<ul><li><p><a href="/1">Furnaces</a></p></li></ul>',
+        '<table><tr><td><div><a href="/1">Furnaces</a></div></td></tr></table>',
+        '<dl><dt>a</dt><dd><p><a href="/1">Furnaces</a></p></dd></dl>',
+        '<p><a href="/1"><code>Furnaces</code></a></p>',
+        '<p><a href="/1">Furnaces.feed()</a></p>',
+        '<p><a href="/1">https://Furnaces.example</a></p>',
+        f'<p><a href="/1">Furnaces {"and more of them " * 3}</a></p>',
+    ],
+)
+def test_links_that_are_sentences_entries_titles_or_references_stay(kept: str) -> None:
+    assert "Furnaces" in extract_text(page(f'<div class="x1">{article()}{kept}{article()}</div>'))
+
+
+def test_in_a_page_without_running_text_links_are_the_text() -> None:
+    listed = "".join(f'<p><a href="/{n}">Furnace {n}</a></p>' for n in range(30))
+    assert extract_text(page(f'<div role="main">{listed}</div>')).count("Furnace") == 30

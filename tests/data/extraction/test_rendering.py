@@ -50,3 +50,25 @@ def test_tables_are_rows_and_lists_are_items() -> None:
         f"<ol><li><p>wash</p><li>weigh</ol><dl><dt>Ash</dt><dd>What is left</dd></dl>"
     )
     assert extract_text(page(body)).endswith("Coal\tAsh\n7\t0.2\n\n1. wash\n\n2. weigh\n\nAsh\nWhat is left")
+
+
+def test_items_have_the_numbers_that_the_page_says() -> None:
+    text = extract_text(
+        page(f'{article()}<ol start="3"><li>a</li><li value="7">b</li><li>c</li></ol><ol><li>d</li></ol>')
+    )
+    assert [line for line in text.split("\n") if line[:1].isdigit()] == ["3. a", "7. b", "8. c", "1. d"]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("炉子里烧的煤，\n    已经洗净", "炉子里烧的煤，已经洗净"),
+        ("これは\r\n石炭です。", "これは石炭です。"),
+        ("炉子\n furnace", "炉子 furnace"),
+        ("炉子 里", "炉子 里"),
+        ("석탄은\n씻었다", "석탄은 씻었다"),
+        ("coal\nwashed", "coal washed"),
+    ],
+)
+def test_a_line_end_between_chinese_characters_is_no_space(written: str, shown: str) -> None:
+    assert shown in extract_text(page(f"{article()}<p>{written}</p>"))

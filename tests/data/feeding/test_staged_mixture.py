@@ -196,6 +196,7 @@ def test_more_repeats_than_allowed_are_refused_with_their_price() -> None:
         "c: 3.20 epochs, but most_epochs is 1.5; 3,200 tokens drawn from 1,000 are worth 3,050, 4.7% less"
         in str(caught.value)
     )
+    assert "train fewer steps" in str(caught.value)
     assert "a:" not in str(caught.value)
 
 

@@ -93,7 +93,7 @@ def test_measures_are_finite_declared_and_decide_alone(text: str, kind: Kind, la
     assert set(outcome.measures) <= set(own.measures)
     assert all(math.isfinite(value) for value in outcome.measures.values())
     if outcome.document.text.strip():
-        assert outcome.reason == judge(outcome.measures, own.rules)
+        assert outcome.reason == judge(outcome.measures, own.rules_for(language)[0])
         assert outcome.reason is None or outcome.reason in own.reasons
 
 

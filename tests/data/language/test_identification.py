@@ -47,6 +47,19 @@ def test_code_is_told_from_english(language: str) -> None:
     assert identify(CODE[language]).label == "code"
 
 
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("<anna> so it was not a horse\n<anna> it was only", "en"),
+        ('old!"\n"As a gardener, yes," she replied and left', "en"),
+        ('into the river.\n\t\t-- Captain Ahab, "The Whale"', "en"),
+        ('"Every thing should be as simple as po 该节点．这样，每次都', "mixed"),
+    ],
+)
+def test_talk_and_quotations_are_no_code(text: str, label: str) -> None:
+    assert identify(text).label == label
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_chinese_with_as_much_english_is_mixed_and_with_a_few_words_chinese(order: int) -> None:
     both = [SENTENCES["zh"], SENTENCES["en"]][::order]

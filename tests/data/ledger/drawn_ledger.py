@@ -45,7 +45,7 @@ def row(
         "file": f"{source}/{number // 10}.txt",
         "position": f"line {number % 10 + 1}",
         "identifier": f"{source}/{number // 10}.txt:{number % 10 + 1}",
-        "sha256": number.to_bytes(32, "big"),
+        "sha256": number.to_bytes(32, "little"),
         "characters": 100,
         "bytes": 100,
         "cjk_characters": 0,

@@ -6,6 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from stoker.data.ledger.difference import ABSENT, difference
 from tests.data.ledger.drawn_ledger import MARKUP, note, row, write
 
@@ -31,7 +35,7 @@ def test_every_fate_that_changed_is_counted_with_some_documents(tmp_path: Path) 
         row("a", 3, sha256=bytes([1] * 32)),
         row("a", 5, "dropped", "markup"),
         row("a", 60),
-        row("c", 0),
+        row("c", 0, sha256=bytes([2] * 32)),
     ]
     moved = replace(MARKUP, threshold=0.5)
     first = write(tmp_path / "first", [note("a", MARKUP), note("b")], before)
@@ -74,3 +78,63 @@ def test_documents_with_one_identifier_are_held_against_each_other_in_order(tmp_
     rows = [row("a", n, *fate) | same for n, fate in enumerate(fates)]
     second = write(tmp_path / "second", [note("a", MARKUP)], rows)
     assert changes(difference(first, second)) == {("a", "kept", "markup"): 1, ("a", ABSENT, "kept"): 1}
+
+
+def test_lines_put_in_before_others_make_no_other_documents_of_these(tmp_path: Path) -> None:
+    """A document without a name of its own is named by its line; its text tells that it is the same."""
+    texts = [bytes([number + 1] * 32) for number in range(12)]
+    first = write(
+        tmp_path / "first", [note("a", MARKUP)], [row("a", n, sha256=text) for n, text in enumerate(texts)]
+    )
+    rows = [row("a", 0, sha256=bytes([99] * 32)), *(row("a", n + 1, sha256=text) for n, text in enumerate(texts))]
+    rows[5] |= {"verdict": "dropped", "stage": "filter", "reason": "markup"}
+    second = write(tmp_path / "second", [note("a", MARKUP)], rows)
+    found = difference(first, second)
+    assert changes(found) == {("a", "kept", "markup"): 1, ("a", ABSENT, "kept"): 1}
+    assert (found.unchanged, found.changed_text) == (11, 0)
+
+
+def test_documents_that_moved_to_another_source_are_told(tmp_path: Path) -> None:
+    first = write(
+        tmp_path / "first", [note("a", MARKUP), note("b")], [row("a", n) for n in range(5)] + [row("b", 9)]
+    )
+    moved = [row("b", n) for n in range(3)] + [row("b", 9)]
+    second = write(tmp_path / "second", [note("a", MARKUP), note("b")], [row("a", 3), row("a", 4), *moved])
+    found = difference(first, second)
+    assert [(one.source, one.to_source, one.before, one.after, one.documents) for one in found.transitions] == [
+        ("a", "b", "kept", "kept", 3)
+    ]
+    assert found.unchanged == 3
+
+
+FATES = [("kept", None), ("held_out", None), ("dropped", "markup"), ("dropped", "symbols")]
+DRAWN = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.integers(0, 5), st.sampled_from(FATES)), max_size=14
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(DRAWN, DRAWN)
+def test_parts_of_any_size_give_the_same_and_every_document_is_in_one_pair(
+    tmp_path_factory: pytest.TempPathFactory, before: list[Any], after: list[Any]
+) -> None:
+    folder = tmp_path_factory.mktemp("drawn")
+    sources = [note("a", MARKUP), note("b")]
+    ledgers = []
+    for name, drawn in (("first", before), ("second", after)):
+        rows = [
+            row(source, n, *fate, identifier=f"name {identifier}", sha256=bytes([text] * 32))
+            for n, (source, identifier, text, fate) in enumerate(sorted(drawn, key=lambda one: one[0]))
+        ]
+        ledgers.append(write(folder / name, sources, rows))
+    whole = difference(*ledgers)
+    pairs = whole.unchanged + whole.changed_text + sum(one.documents for one in whole.transitions)
+    gone = sum(one.documents for one in whole.transitions if one.after == ABSENT)
+    come = sum(one.documents for one in whole.transitions if one.before == ABSENT)
+    assert pairs - come == len(before)
+    assert pairs - gone == len(after)
+    backwards = difference(ledgers[1], ledgers[0])
+    assert backwards.unchanged == whole.unchanged
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("stoker.data.ledger.difference._ROWS_AT_A_TIME", 3)
+        assert difference(*ledgers) == whole

@@ -100,3 +100,14 @@ def test_documents_that_an_earlier_stage_dropped_did_not_reach_a_later_one(tmp_p
     assert cells["markup", "prose"].share == 1.0
     assert ("poor", "prose") not in cells
     assert (cells["poor", "code"].documents, cells["poor", "code"].reached) == (4, 10)
+
+
+def test_that_one_kind_is_repeated_more_often_is_no_fault_of_a_filter(tmp_path: Path) -> None:
+    """The shares stand in the table all the same."""
+    rows = [row("a", n) for n in range(300)]
+    rows += [row("m", n, "dropped", "near_duplicate", "selection", kind="mathematics") for n in range(100)]
+    rows += [row("m", 100 + n, kind="mathematics") for n in range(100)]
+    ledger = write(tmp_path, [note("a"), note("m", kind="mathematics")], rows)
+    cells = falls(ledger.summary(), ledger.description, "kind")
+    assert {cell.group: cell.share for cell in cells} == {"prose": 0.0, "mathematics": 0.5}
+    assert warnings(cells) == []

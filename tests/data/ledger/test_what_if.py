@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stoker.data.ledger import Ledger
+from stoker.data.ledger.borderline import borderline
 from stoker.data.ledger.what_if import what_if
 from stoker.data.prepare import prepare
 from stoker.errors import BadInput
@@ -45,6 +47,17 @@ def test_each_change_is_told_with_documents_bytes_and_tokens(tmp_path: Path) -> 
     assert stricter.total("dropped before")[0] == 1
     assert stricter.rows == {"dropped": (1, 2), "dropped before": (7,)}
     assert what_if(ledger, {"markup": 0.25}).changed == ()
+
+
+def test_a_rule_for_a_language_is_tried_on_documents_in_it_alone(tmp_path: Path) -> None:
+    english = replace(MARKUP, languages=("en",))
+    rows = [
+        measured(number, 0.2, 0.9) | {"language": tag} for number, tag in enumerate(("en", "en-GB", "zh", None))
+    ]
+    ledger = write(tmp_path, [note("a", english, SYMBOLS)], rows)
+    assert ledger.description.sources[0].operators[1].rules[0] == english
+    assert what_if(ledger, {"markup": 0.15}).rows == {"dropped": (0, 1)}
+    assert [one.row for one in borderline(ledger, "markup", 10, kept=True)] == [0, 1]
 
 
 def test_copies_of_documents_that_would_go_are_counted(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,17 +89,38 @@ def test_the_same_rows_give_the_same_bytes_however_they_are_added(tmp_path: Path
     "name",
     ["part-000001.parquet", "identifiers.index", "files.parquet", "places.rows", "summary.parquet", "ledger.json"],
 )
-@pytest.mark.parametrize("harm", ["torn", "gone", "other bytes"])
+@pytest.mark.parametrize("harm", ["torn", "gone", "a folder", "other bytes"])
 def test_a_damaged_file_is_named_with_what_makes_it_right(tmp_path: Path, name: str, harm: str) -> None:
     write(tmp_path, [note("a", MARKUP)], [row("a", number) for number in range(40)])
     path = tmp_path / "ledger" / name
     content = path.read_bytes()
-    if harm == "gone":
+    if harm in ("gone", "a folder"):
         path.unlink()
+        if harm == "a folder":
+            path.mkdir()
     else:
         path.write_bytes(content[: len(content) // 2] if harm == "torn" else b"\xff" * (len(content) - 1))
     with pytest.raises(StokerError, match=r"prepare RECIPE` .*again"):
         ask_everything(tmp_path)
+
+
+def test_an_index_that_names_rows_there_are_not_is_damaged(tmp_path: Path) -> None:
+    write(tmp_path, [note("a", MARKUP)], [row("a", number) for number in range(40)])
+    path = tmp_path / "ledger" / "identifiers.index"
+    path.write_bytes(path.read_bytes()[:-4] + b"\xff\xff\x00\x00")
+    with pytest.raises(StokerError, match=r"names row 65,535 of 40.* is damaged"):
+        Ledger(tmp_path).hashes()
+
+
+@pytest.mark.parametrize(
+    "edit", [{"rows": -1}, {"part_rows": 0}, {"group_rows": 0}, {"rows": "x"}, {"sources": []}]
+)
+def test_a_description_edited_by_hand_is_named(tmp_path: Path, edit: dict[str, Any]) -> None:
+    write(tmp_path, [note("a", MARKUP)], [row("a", number) for number in range(40)])
+    path = tmp_path / "ledger" / "ledger.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | edit))
+    with pytest.raises(StokerError, match=re.escape(f"{path}: ")):
+        Ledger(tmp_path).funnel()
 
 
 def ask_everything(corpus: Path) -> None:

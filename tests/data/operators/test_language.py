@@ -37,11 +37,29 @@ def test_a_document_without_language_gets_the_one_that_is_found(text: str, langu
     assert language is None or sum(shares) == pytest.approx(1)
 
 
-def test_the_given_language_stays() -> None:
+def test_the_given_language_stays_where_it_may_be_right() -> None:
     identified = operator(language="en")
     assert identified is not None
     given = document(f"{ENGLISH} {CHINESE}", "en")
     assert identified(given).document is given
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "language"),
+    [
+        (CHINESE, "en", "zh"),
+        (FRENCH, "en-GB", "fr"),
+        (f"{ENGLISH} {ENGLISH}", "zh-CN", "en"),
+        (ENGLISH, "en-GB", "en-GB"),
+        (FRENCH[:40], "en", "en"),  # too short to be certain
+        (f"{CHINESE}{ENGLISH}", "fr", "fr"),
+        (FRENCH, "tlh", "tlh"),
+    ],
+)
+def test_the_language_of_the_source_gives_way_to_one_that_is_certain(text: str, given: str, language: str) -> None:
+    identified = operator(language=given, languages=["zh", "en", "fr"])
+    assert identified is not None
+    assert identified(document(text, given)).document.language == language
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,28 @@ def test_globs_match_as_in_a_shell(pattern: str, name: str, fits: bool) -> None:
     assert (matches(pattern).match(name) is not None) == fits
 
 
-def test_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pattern", ["[z-a]*", "**/[9-0].txt"])
+def test_a_range_that_runs_backwards_is_refused_and_named(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(BadInput, match="utf-9"):
-        listed(tmp_path, "a.txt", encoding="utf-9")
+    with pytest.raises(BadInput, match=re.escape(f"`{pattern.rpartition('/')[2]}")):
+        listed(tmp_path, pattern.rpartition("/")[2])
+    with pytest.raises(BadInput, match="bad character range"):
+        matches(pattern)
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "rot13", "hex", "zlib", "undefined", "ut\0f"])
+def test_what_is_no_encoding_of_text_is_refused(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(BadInput, match=f"`{encoding}` is no known encoding of text"):
+        listed(tmp_path, "a.txt", encoding=encoding)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "UTF-8-SIG", "gb18030", "big5", "utf-16", "utf-32-le", "cp037", "shift_jis"]
+)
+def test_encodings_of_text_are_taken(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    assert listed(tmp_path, "a.txt", encoding=encoding) == ["a.txt"]
 
 
 def test_a_package_that_is_missing_says_what_to_install(tmp_path: Path) -> None:

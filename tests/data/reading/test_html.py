@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.data.extraction import extract_text
+from stoker.data.reading.decoding import Undecodable
+from stoker.data.reading.html import decode_page, known_encoding
 from tests.data.reading.reading_files import read_all, texts
 
 
@@ -88,3 +90,40 @@ def test_a_page_is_decoded_by_mark_declaration_or_detection(tmp_path: Path, decl
 def test_a_byte_order_mark_wins_over_the_declaration(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_bytes('<meta charset="gbk"><p>文字</p>'.encode("utf-16"))
     assert texts(read_all(tmp_path)) == ["文字"]
+
+
+CHINESE = "我们可以看到，这个问题已经解决了，大家都很高兴，明天还要继续讨论其他的问题。"
+JAPANESE = "これはとても大切な問題だと思いますので、明日もう一度みんなで話し合いましょう。"
+RUSSIAN = "Мы уже решили этот вопрос, и все рады, но завтра продолжим обсуждение других вопросов."
+ARABIC = "هذه مسألة مهمة جدا ونعتقد أننا سنناقشها مرة أخرى غدا مع الجميع في المكتب."
+FRENCH = "Ça déçoit : où étaient-ils là-bas, à Noël, près de l'île d'Oléron, où l'on fêtait l'été ?"
+GERMAN = "Übermäßig größere Öfen heizen über Nacht die Räume der Häuser für alle Gäste."
+IN = [
+    (CHINESE, "gb18030"),
+    (JAPANESE, "euc_jp"),
+    (JAPANESE, "shift_jis"),
+    (RUSSIAN, "cp1251"),
+    (RUSSIAN, "koi8_r"),
+    (ARABIC, "cp1256"),
+    (FRENCH, "cp1252"),
+    (GERMAN, "cp1252"),
+]
+
+
+@pytest.mark.parametrize(("text", "encoding"), IN, ids=[f"{text[:4]} {encoding}" for text, encoding in IN])
+@pytest.mark.parametrize("declared", ["iso-8859-1", "windows-1252", "us-ascii", "utf-8", "gb9999", None])
+def test_a_wrong_declaration_is_not_believed(text: str, encoding: str, declared: str | None) -> None:
+    meta = "" if declared is None else f'<meta charset="{declared}">'
+    page = f"<html><head>{meta}<title>x</title></head><body><article>{f'<p>{text}</p>' * 3}</article></body></html>"
+    assert extract_text(decode_page(page.encode(encoding))).count(text) == 3
+    outside = None if declared is None else known_encoding(declared)
+    assert extract_text(decode_page(page.encode(encoding), outside)).count(text) == 3
+
+
+@given(st.binary(max_size=300), st.sampled_from([None, "iso-8859-1", "utf-8", "gb18030", "utf-16"]))
+def test_any_bytes_are_some_text_or_told_to_be_none(raw: bytes, declared: str | None) -> None:
+    try:
+        text = decode_page(b"<p>" + raw, declared)
+    except Undecodable as error:
+        text = error.reason
+    assert text == "" or text in ("undecodable", "binary") or "\0" not in extract_text(text)

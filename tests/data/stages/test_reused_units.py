@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stoker.data import fingerprint
 from stoker.data.corpus import Corpus
 from stoker.data.prepare import prepare
 from stoker.data.stages import reused_units
@@ -26,8 +27,8 @@ class Told(Silent):
 
 def made(folder: Path, names: list[str], **data: Any) -> tuple[Corpus, list[str]]:
     told = Told()
-    sources = [{"name": name, "paths": [f"{name}.jsonl"]} for name in names]
-    return prepare(small_recipe(folder, sources=sources, **data), told), told.said
+    data = {"sources": [{"name": name, "paths": [f"{name}.jsonl"]} for name in names], **data}
+    return prepare(small_recipe(folder, **data), told), told.said
 
 
 @pytest.fixture
@@ -74,3 +75,29 @@ def test_units_are_copied_where_a_file_can_have_but_one_name(folder: Path, monke
     made(folder, ["a"], reuse=True)
     _, said = made(folder, ["a", "b"], reuse=True)
     assert "1 of 2 parts of the input are as an earlier corpus left them" in said
+
+
+@pytest.mark.parametrize("engine", ["stoker", "trafilatura", "resiliparse"])
+def test_a_new_version_of_an_extractor_reads_pages_again_and_tells_why(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    library = {"stoker": "selectolax"}.get(engine, engine)
+    pytest.importorskip(library)
+    for number, text in enumerate(sentences(7, 40)):
+        page = f"<html><body><article><p>{text}</p><p>{text[::-1]}</p></article></body></html>"
+        (folder / f"{number}.html").write_text(page)
+    pages = [{"name": "pages", "paths": ["*.html"], "extraction": engine}]
+    texts = [{"name": "a", "paths": ["a.jsonl"], "extraction": engine}]
+    of_pages, _ = made(folder, [], reuse=True, sources=pages)
+    of_text, _ = made(folder, [], sources=texts)
+    known = fingerprint.version
+    monkeypatch.setattr(fingerprint, "version", lambda name: "99.1" if name == library else known(name))
+    again, said = made(folder, [], reuse=True, sources=pages)
+    assert again.fingerprint != of_pages.fingerprint
+    why = f"{library} {known(library)} is now 99.1"
+    assert f"the corpus is prepared anew, since text may come out otherwise: {why}" in said
+    assert not any("of the input are as an earlier" in line for line in said)
+    _, said = made(folder, [], reuse=True, sources=pages)
+    assert not any("anew" in line for line in said)
+    same, _ = made(folder, [], sources=texts)
+    assert same.fingerprint == of_text.fingerprint, "no page, so no extractor decides anything"

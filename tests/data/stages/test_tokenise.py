@@ -61,15 +61,15 @@ def test_finished_shards_are_not_made_again(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(module, "TextEncoder", Encoder)
     monkeypatch.setattr(module, "_BATCH_BYTES", 3000)
-    module._encoder.cache_clear()
+    module.text_encoder.cache_clear()
     monkeypatch.setattr(module, "write_split", dying)
     with pytest.raises(KeyboardInterrupt):
         prepare(loaded, Silent())
     monkeypatch.setattr(module, "write_split", write)
     encoded.clear()
-    module._encoder.cache_clear()
+    module.text_encoder.cache_clear()
     resumed = prepare(loaded, Silent())
-    module._encoder.cache_clear()
+    module.text_encoder.cache_clear()
     assert folder_bytes(resumed.folder) == folder_bytes(whole.folder)
     shards = whole.manifest["sources"][0]["splits"]["train"]["shards"]
     total = sum(split["documents"] for source in whole.manifest["sources"] for split in source["splits"].values())

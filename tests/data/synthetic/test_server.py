@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stoker.data.synthetic.jobs import Author, Prompt, Sampling, jobs_of
+from stoker.data.synthetic.jobs import Author, Prompt, Sampling, held_journal, jobs_of
 from stoker.data.synthetic.server import Server, ServerGenerator
 from stoker.data.synthetic.writing import Written, synthesize
 from stoker.errors import BadInput, StokerError
@@ -163,3 +169,142 @@ def test_another_seed_temperature_or_prompt_is_another_job() -> None:
     assert not first & names(_PROMPTS, seed=1)
     assert not first & names([Prompt(one.identifier, one.text + "!") for one in _PROMPTS])
     assert not first & {job.identifier for job in jobs_of(_PROMPTS, Sampling(), Author("other", None))}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:8000", "ht!tp://", "file:///etc/passwd", "http://[::1", "http://a:99999999/", "http://a b/"],
+)
+def test_what_is_no_address_is_refused_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(BadInput, match="is no address of a server"):
+        ServerGenerator(Server(url, "writer"), _SAMPLING)
+
+
+def test_two_that_write_one_file_do_not_ask_twice(server: FakeServer, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    with held_journal(output), pytest.raises(BadInput, match="is just being written by another process"):
+        written(server, output)
+    assert not server.asked
+    assert not list(tmp_path.iterdir())
+    assert written(server, output).rows == 12
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_where_no_file_can_be_put_nothing_is_asked(server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for output in (tmp_path, Path("/dev/null"), Path("/")):
+        with pytest.raises(BadInput, match="is no regular file"):
+            written(server, output)
+    with pytest.raises(StokerError, match="could not write"):
+        written(server, tmp_path / "file" / "out.jsonl")
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    ("wait", "least", "most"),
+    [
+        ("0", 0, 0),
+        ("90", 90, 90),
+        ("1e9", 3600, 3600),
+        ("-4", 0, 0),
+        ("soon", 1, 1),
+        ("nan", 1, 1),
+        (format_datetime(datetime.now(UTC) + timedelta(minutes=30), usegmt=True), 1500, 1800),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
+    ],
+)
+def test_a_server_says_how_long_to_wait_in_seconds_or_by_a_date(
+    server: FakeServer, tmp_path: Path, wait: str, least: float, most: float
+) -> None:
+    server.reply = lambda number, body: completion(body) if number else (429, {}, {"Retry-After": wait})
+    waits: list[float] = []
+    assert written(server, tmp_path / "out.jsonl", waits, at_once=1).rows == 12
+    assert len(waits) == 1
+    assert least <= waits[0] <= most
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        (200, b'{"choices": [{"mess', {"Content-Length": "4000"}),
+        (200, b"", {}),
+        (200, b"\xff\xfe not UTF-8", {}),
+        (200, b"<html>a proxy's page</html>", {}),
+        (504, b"", {}),
+    ],
+    ids=["cut off", "empty", "not UTF-8", "not JSON", "gateway"],
+)
+def test_half_an_answer_is_asked_for_again(server: FakeServer, tmp_path: Path, broken: Any) -> None:
+    server.reply = lambda number, body: broken if number == 1 else completion(body)
+    waits: list[float] = []
+    assert written(server, tmp_path / "out.jsonl", waits, at_once=1).rows == 12
+    assert (waits, len(server.asked)) == ([1.0], 13)
+
+
+@pytest.mark.parametrize("answer", [[], "text", {"choices": []}, {"choices": [{}]}, {"error": "overloaded"}, None])
+def test_json_of_another_shape_is_told_and_what_was_there_is_kept(
+    server: FakeServer, tmp_path: Path, answer: Any
+) -> None:
+    server.reply = lambda number, body: completion(body) if number < 3 else (200, answer, {})
+    with pytest.raises(StokerError, match="something else than completions"):
+        written(server, tmp_path / "out.jsonl", at_once=1)
+    assert len(rows(tmp_path / ".out.jsonl.journal")) == 3
+
+
+def test_a_server_that_says_nothing_is_asked_again_when_the_time_is_over(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    over = threading.Event()
+
+    def reply(number: int, body: dict[str, Any]) -> Any:
+        if number == 0:
+            over.wait(60)
+        return completion(body)
+
+    server.reply, waits = reply, list[float]()
+    assert written(server, tmp_path / "out.jsonl", waits, at_once=1, timeout=0.5).rows == 12
+    over.set()
+    assert waits[0] == 1.0
+
+
+def test_any_text_goes_and_comes_as_it_is(server: FakeServer, tmp_path: Path) -> None:
+    texts = ["水と山\u3000🙂", "a\u2028b\r\n\x00c", '"quoted" \\ back', "e\u0301"]
+    prompts = [Prompt(str(number), text) for number, text in enumerate(texts)]
+    generator = ServerGenerator(Server(server.url, "writer"), _SAMPLING)
+    synthesize(prompts, _SAMPLING, _AUTHOR, generator, tmp_path / "out.jsonl", Silent())
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().split(b"\n")[:-1]]
+    assert [row["text"] for row in found][::2] == [f"{text} at 0.5" for text in texts]
+    assert {body["messages"][0]["content"] for _, body, _ in server.asked} == set(texts)
+    server.reply = lambda number, body: (200, b'{"choices": [{"message": {"content": "half \\ud83d pair"}}]}', {})
+    written(server, tmp_path / "pair.jsonl")
+    assert {row["text"] for row in rows(tmp_path / "pair.jsonl")} == {"half ? pair"}
+
+
+def test_killed_in_the_middle_it_asks_for_no_row_twice_but_those_under_way(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "prompts.txt").write_text("".join(f"question {number}\n" for number in range(8)))
+    over = threading.Event()
+
+    def reply(number: int, body: dict[str, Any]) -> Any:
+        if number >= 7 and not over.is_set():
+            over.wait(60)
+        return completion(body)
+
+    server.reply = reply
+    options = ["data", "synthesize", "--prompts", "prompts.txt", "--output", "out.jsonl", "--from", server.url]
+    command = [sys.executable, "-m", "stoker", *options, "--model", "writer", "--at-once", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    while len(server.asked) < 8:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    over.set()
+    first = [json.dumps(body) for _, body, _ in server.asked]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    again = [json.dumps(body) for _, body, _ in server.asked[len(first) :]]
+    assert len(rows(tmp_path / "out.jsonl")) == 16
+    assert set(first) & set(again) <= set(first[6:]), "two were under way"
+    assert len(set(first) | set(again)) == 16
+    assert len(again) == len(set(again))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.data.synthetic.voting import REASONS, Rules, normalised, vote
+from stoker.errors import BadInput
 
 
 def rows(*answers: str, prompt: str = "p") -> list[dict[str, Any]]:
@@ -81,6 +82,25 @@ def test_texts_that_say_much_the_same_agree() -> None:
 )
 def test_the_same_answer_in_other_words_is_the_same(one: str, other: str) -> None:
     assert normalised(one) == normalised(other)
+
+
+@pytest.mark.parametrize("answer", ["1e999999999", "-1E+400000", "9" * 5000, "1e-99999999999999999999"])
+def test_a_number_that_would_fill_the_memory_is_compared_as_text(answer: str) -> None:
+    assert normalised(answer) == answer.casefold()
+    assert vote(rows(f"#### {answer}", f"#### {answer}"), Rules())[0].votes == 2
+
+
+def test_numbers_are_compared_in_all_their_digits() -> None:
+    assert normalised("1234567890123456789012345678901") != normalised("1234567890123456789012345678902")
+
+
+def test_a_text_of_nothing_but_digits_is_answered_in_time() -> None:
+    assert vote(rows(f"{'1' * 200_000} and 7 more"), Rules())[0].answer == "7"
+
+
+def test_a_pattern_that_is_none_is_refused() -> None:
+    with pytest.raises(BadInput, match="not a regular expression: missing"):
+        vote(rows("x"), Rules(pattern="("))
 
 
 @pytest.mark.parametrize(

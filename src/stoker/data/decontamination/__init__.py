@@ -1,9 +1,9 @@
-"""Evaluation items in training text: found by runs of words or characters, short items by likeness.
+"""Evaluation items in training text: found by runs of words or characters, changed and short items by likeness.
 
 A long item is found by any `ngram` words in a row that it shares with a document (Brown et al. 2020, appendix C,
 take 13), or `ngram_characters` characters where its script has no spaces. Runs that stand in more than 10 items are
-templates and prove nothing. An item too short for that is found where four fifths of its tokens stand in order in
-about as many tokens of the document. Case, width, spacing, punctuation and symbols do not count.
+templates and prove nothing. An item is found as well where four fifths of its tokens stand in order in about as
+many tokens of the document, a long one piece by piece. Case, width, spacing, punctuation and symbols do not count.
 """
 
 from __future__ import annotations
@@ -24,4 +24,4 @@ CONTAMINATED = Rule(
     "Brown et al. 2020",
     "an item of an evaluation set stands in the document",
 )
-"""Its measure is the share of an item's runs that the document holds; above 0, one run is enough."""
+"""Its measure: the share of the item's runs, or of its tokens in order, that a document holds; one run will do."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from stoker.data import normal_form
+from stoker.data.decontamination import tables
 from stoker.data.decontamination.index import EvaluationIndex
+from stoker.data.decontamination.store import shared_tables
 from stoker.data.document import Fault
 from stoker.data.reading.files import InputFile, list_files
 from stoker.data.reading.read import read_part
@@ -33,7 +37,7 @@ def evaluation_files(settings: Decontamination, folder: Path) -> list[InputFile]
 
 
 def evaluation_index(settings: Decontamination) -> EvaluationIndex:
-    """The index of the items of `settings.paths`, which are absolute; made once in each process.
+    """The index of the items of `settings.paths`, which are absolute; made once on each machine.
 
     Raises `BadInput` at the first item that cannot be read.
     """
@@ -44,7 +48,13 @@ def evaluation_index(settings: Decontamination) -> EvaluationIndex:
 
 @lru_cache(maxsize=1)
 def _made(settings: Decontamination, stamps: tuple[tuple[int, int], ...]) -> EvaluationIndex:
-    return EvaluationIndex(list(_items(settings)), settings.ngram, settings.ngram_characters)
+    code = b"".join(Path(str(module.__file__)).read_bytes() for module in (tables, normal_form))
+    # What an item is called and how it is found depends on no more than this.
+    decides = settings.model_copy(update={"action": "drop"}).model_dump_json()
+    state = hashlib.sha256(f"{decides} {stamps}".encode() + code).hexdigest()[:16]
+    return EvaluationIndex(
+        shared_tables(state, lambda: tables.tables_of(_items(settings), settings.ngram, settings.ngram_characters))
+    )
 
 
 def _source(settings: Decontamination, field: str) -> Source:

@@ -6,14 +6,18 @@ used, whatever their version. Code points that are in the same sets form one cla
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
 from stoker.data.encoding.split_pattern import UnreadablePattern
+from stoker.data.stored_tables import Tables, stored_tables
 
 CODE_POINTS = 0x110000
 _FIRST_UNASSIGNED = 0x33480
@@ -32,16 +36,21 @@ def classes_of(sets: Sequence[str]) -> tuple[npt.NDArray[np.uint8], dict[str, in
     """
     if len(sets) > _MOST_CLASSES:
         raise UnreadablePattern(f"the pattern has {len(sets)} sets of characters")
+    made_from = json.dumps([tokenizers.__version__, *sets])  # asking takes most of a second
+    tables = stored_tables("classes", made_from, Path(__file__), lambda: _asked_classes(sets))
+    return tables["classes"], dict(zip(sets, tables["bits"].tolist(), strict=True))
+
+
+def _asked_classes(sets: Sequence[str]) -> Tables:
+    """`classes`, and the `bits` of each set in order: uint64 [sets]."""
     signatures = np.zeros(CODE_POINTS, np.uint64)
     for number, one in enumerate(sets):
         signatures |= _members(one).astype(np.uint64) << np.uint64(number)
     found, first, classes = np.unique(signatures, return_index=True, return_inverse=True)
     if len(found) > _MOST_CLASSES:
         raise UnreadablePattern(f"the sets of the pattern part characters into {len(found)} classes")
-    bits = {
-        one: sum(1 << number for number, code in enumerate(first.tolist()) if _members(one)[code]) for one in sets
-    }
-    return classes.astype(np.uint8), bits
+    bits = [sum(1 << number for number, code in enumerate(first.tolist()) if _members(one)[code]) for one in sets]
+    return {"classes": classes.astype(np.uint8), "bits": np.asarray(bits, np.uint64)}
 
 
 @cache

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from stoker.data.corpus import Corpus, TokenStore
 from stoker.data.exchange.megatron_index import megatron_files, write_dataset
-from stoker.durable_files import durable_file, write_bytes
+from stoker.durable_files import durable_file, durable_folder, write_bytes
 from stoker.progress import Progress
 
 Format = Literal["megatron", "parquet"]
@@ -39,17 +39,18 @@ def export_corpus(corpus: Corpus, folder: Path, wanted: Format, progress: Progre
 
     `megatron`: `<source>-<split>.bin` and `.idx`, one sequence a document. `parquet`: `<source>-<split>.parquet`
     with a row for each document: `source`, `split`, `document` (its index in the split), `tokens` (list of ids,
-    special tokens included) and `bytes` (of its text in UTF-8). Raises `StokerError` when the disk refuses.
+    special tokens included) and `bytes` (of its text in UTF-8). The folder appears when all is in it. Raises
+    `BadInput` where it is there already with something in it, and `StokerError` when the disk refuses.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     found = []
     stores = [(name, split, corpus.store(name, split)) for name in corpus.source_names for split in _SPLITS]
-    with progress.task("export", sum(store.token_count for _, _, store in stores), "tokens") as task:
+    total = sum(store.token_count for _, _, store in stores)
+    with durable_folder(folder) as partial, progress.task("export", total, "tokens") as task:
         for name, split, store in stores:
             if store.document_count:
-                found.append(_export(corpus, folder, wanted, name, split, store))
+                found.append(_export(corpus, partial, wanted, name, split, store))
             task.advance(store.token_count)
-    write_bytes(folder / "tokenizer.json", corpus.tokenizer_path.read_bytes())
+        write_bytes(partial / "tokenizer.json", corpus.tokenizer_path.read_bytes())
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,14 @@ import numpy.typing as npt
 
 import stoker
 from stoker.data.corpus import FORMAT, MANIFEST, Corpus
+from stoker.data.exchange.imported_ledger import ImportedDocuments, write_imported_ledger
 from stoker.data.exchange.megatron_index import MegatronIndex, megatron_files, read_documents, read_index
+from stoker.data.imported import IMPORTED
+from stoker.data.manifest import is_name_of_source
 from stoker.data.shards import token_dtype, write_split
 from stoker.data.token_text import token_text
 from stoker.data.tokenizer import TextEncoder, adopt_tokenizer
-from stoker.durable_files import explained_disk_errors, publish_folder, sha256_of_file, write_json
+from stoker.durable_files import durable_folder, sha256_of_file, write_json
 from stoker.errors import BadInput
 from stoker.progress import Progress, Task
 from stoker.recipe import Tokenizer
@@ -57,6 +59,13 @@ class _Dataset:
     """UTF-8 bytes and characters of the text: [documents, 2]."""
     begins: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.bool_]
+    digests: npt.NDArray[np.uint8]
+    """SHA-256 of the ids as little-endian uint32: [documents, 32]."""
+
+    @property
+    def file(self) -> Path:
+        """The file that holds the tokens."""
+        return megatron_files(self.prefix)[0]
 
     def imported(self) -> Imported:
         """The dataset in figures."""
@@ -69,6 +78,17 @@ class _Dataset:
             with_eos=int(self.ends.sum()),
         )
 
+    def in_the_ledger(self) -> ImportedDocuments:
+        """The dataset as its ledger has it."""
+        return ImportedDocuments(
+            source=self.name,
+            file=self.file.name,
+            held_out=self.splits == SPLITS.index("held_out"),
+            tokens=self.lengths,
+            sizes=self.sizes,
+            digests=self.digests,
+        )
+
 
 def import_megatron(
     prefixes: Sequence[Path], tokenizer: Tokenizer, folder: Path, held_out: float, progress: Progress
@@ -78,24 +98,25 @@ def import_megatron(
     `tokenizer.path` is the `tokenizer.json` that the ids are of; it names the special tokens too, but whether
     documents have these is found out and written in the manifest: a token is said to be added where every document
     has it exactly once. Nothing is added or taken away. `held_out` is the share of documents held out, chosen by a
-    hash of their ids, so that equal documents are on the same side.
+    hash of their ids, so that equal documents are on the same side. The corpus's ledger names each document by its
+    number in the dataset.
 
     Raises `BadInput` when `folder` exists, a dataset is damaged, two have one name, or an id is not in the
     vocabulary.
     """
     if folder.exists():
         raise BadInput(f"{folder} exists already; name a folder that does not")
-    names = [megatron_files(prefix)[0].stem for prefix in prefixes]
+    names = [megatron_files(prefix)[0].name.removesuffix(".bin") for prefix in prefixes]
+    if wrong := [name for name in names if not is_name_of_source(name)]:
+        raise BadInput(f"sources are named like their files, and {wrong[0]!r} cannot be the name of one; rename it")
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput(f"sources are named like their files, and several are named {', '.join(repeated)}")
     indexes = [read_index(prefix) for prefix in prefixes]
     given = Path(tokenizer.path or "")
     plain = tokenizer.model_copy(update={"add_bos": False, "add_eos": False})
     encoder = TextEncoder(given, plain)
-    partial = folder.with_name(f".{folder.name}.importing")
-    with explained_disk_errors(partial):
-        shutil.rmtree(partial, ignore_errors=True)
-        (partial / "tokenizer").mkdir(parents=True)
+    with durable_folder(folder) as partial:
+        (partial / "tokenizer").mkdir()
         total = 2 * sum(int(index.lengths.sum()) for index in indexes)
         with progress.task("import", total, "tokens") as task:
             datasets = [
@@ -108,9 +129,10 @@ def import_megatron(
             adopt_tokenizer(given, settings, partial / "tokenizer" / "tokenizer.json")
             dtype = token_dtype(encoder.vocabulary_size)
             sources = [_write_source(dataset, dtype, partial, task) for dataset in datasets]
-        write_json(partial / MANIFEST, _manifest(sources, encoder, settings, partial))
+        write_imported_ledger(partial, [dataset.in_the_ledger() for dataset in datasets])
+        files = [str(dataset.file.absolute()) for dataset in datasets]
+        write_json(partial / MANIFEST, _manifest(sources, files, encoder, settings, partial))
         Corpus.open(partial)
-        publish_folder(partial, folder)
     return [dataset.imported() for dataset in datasets]
 
 
@@ -129,6 +151,7 @@ def _looked_through(
     lengths, sizes = np.empty(documents, np.int64), np.empty((documents, 2), np.int64)
     splits = np.zeros(documents, np.int8)
     begins, ends = np.zeros(documents, np.bool_), np.zeros(documents, np.bool_)
+    digests = np.empty((documents, hashlib.sha256().digest_size), np.uint8)
     for number, ids in enumerate(read_documents(prefix, index)):
         if len(ids) and not 0 <= ids.min() <= ids.max() < encoder.vocabulary_size:
             raise BadInput(
@@ -142,11 +165,12 @@ def _looked_through(
             content = encoder.decode(ids)
             sizes[number] = len(content.encode()), len(content)
         digest = hashlib.sha256(ids.astype("<u4").tobytes()).digest()
+        digests[number] = np.frombuffer(digest, np.uint8)
         splits[number] = int.from_bytes(digest[:8], "big") < held_out * 2**64
         begins[number] = ids[:1].tolist() == [encoder.bos_id] and ids[1:2].tolist() != [encoder.bos_id]
         ends[number] = ids[-1:].tolist() == [encoder.eos_id] and ids[-2:-1].tolist() != [encoder.eos_id]
         task.advance(len(ids))
-    return _Dataset(name, prefix, index, splits, lengths, sizes, begins, ends)
+    return _Dataset(name, prefix, index, splits, lengths, sizes, begins, ends, digests)
 
 
 def _write_source(dataset: _Dataset, dtype: str, folder: Path, task: Task) -> dict[str, Any]:
@@ -179,7 +203,7 @@ def _documents(
 
 
 def _manifest(
-    sources: list[dict[str, Any]], encoder: TextEncoder, settings: Tokenizer, folder: Path
+    sources: list[dict[str, Any]], files: list[str], encoder: TextEncoder, settings: Tokenizer, folder: Path
 ) -> dict[str, Any]:
     sha256 = sha256_of_file(folder / "tokenizer" / "tokenizer.json")
     identity = json.dumps([FORMAT, sha256, sources], sort_keys=True)
@@ -201,9 +225,10 @@ def _manifest(
             "eos_id": encoder.eos_id,
             "adds_bos": settings.add_bos,
             "adds_eos": settings.add_eos,
-            "encoded_by": "imported",
+            "encoded_by": IMPORTED,
         },
         "dtype": token_dtype(encoder.vocabulary_size),
+        "imported_from": files,
         "sources": sources,
         "funnel": funnel,
     }

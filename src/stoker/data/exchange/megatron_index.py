@@ -46,7 +46,10 @@ class MegatronIndex:
 
 
 def megatron_files(prefix: Path) -> tuple[Path, Path]:
-    """The `.bin` and the `.idx` of a prefix; either of them may be given in its place."""
+    """The `.bin` and the `.idx` of a prefix; either of them may be given in its place. Raises `BadInput` for a
+    prefix without a name."""
+    if not prefix.name:
+        raise BadInput(f"'{prefix}' names no file; give the path of a Megatron dataset without `.bin` or `.idx`")
     if prefix.suffix in (".bin", ".idx"):
         prefix = prefix.with_suffix("")
     return prefix.with_name(prefix.name + ".bin"), prefix.with_name(prefix.name + ".idx")
@@ -79,11 +82,11 @@ def read_index(prefix: Path) -> MegatronIndex:
 
 def _check(index: MegatronIndex, tokens: Path, file: Path) -> None:
     size, width = tokens.stat().st_size, index.dtype.itemsize
-    ends = index.places + index.lengths * width
     if (index.lengths < 0).any() or (index.places < 0).any() or (index.places % width).any():
         raise BadInput(f"{file} is damaged: a length or a place in it is impossible")
-    if len(ends) and int(ends.max()) > size:
-        raise BadInput(f"{tokens} is cut short: {counted(int(ends.max()), 'bytes')} expected, found {size}")
+    over = index.places - (size - index.lengths * width)  # their sum may be more than 64 bits hold
+    if len(over) and (most := int(over.max())) > 0:
+        raise BadInput(f"{tokens} is cut short: {counted(size + most, 'bytes')} expected, found {size}")
     steps = np.diff(index.boundaries)
     if len(index.boundaries) == 0 or index.boundaries[0] != 0 or (steps < 0).any():
         raise BadInput(f"{file} is damaged: its documents are not in order")

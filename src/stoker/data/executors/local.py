@@ -1,4 +1,4 @@
-"""Jobs on this machine: in this process, or in several of its own."""
+"""Jobs in worker processes of this machine."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from stoker.data.executors.executor import Again, Job, Result, WorkerDied, try_again
 from stoker.data.executors.machine import memory_per_worker, worker_count
-from stoker.data.executors.worker import Worker
+from stoker.data.executors.nursery import Nursery, nursery
+from stoker.data.executors.worker import Worker, WorkerLimits, serve
 
 
 class Local:
-    """Worker processes of this machine.
+    """Worker processes of this machine, so that no document can end this one: even a single worker is apart."""
 
-    With exactly one worker asked for, jobs are computed in this process, and one that ends it ends everything,
-    unless they are to be `apart`; by default even a single job has a process of its own.
-    """
-
-    def __init__(self, workers: int | None, memory: int | None = None, *, apart: bool = False) -> None:
-        self._apart = apart or workers != 1
+    def __init__(self, workers: int | None, memory: int | None = None, idle_seconds: float | None = None) -> None:
         self._workers = worker_count(workers)
-        self._memory = memory or memory_per_worker(self._workers)
+        self._limits = WorkerLimits(memory or memory_per_worker(self._workers), idle_seconds)
+        self._nursery = nursery(serve)
         self._seconds = 0.0
         self._lock = threading.Lock()
 
@@ -42,11 +39,11 @@ class Local:
         """`function(job)` for each job, in the order of the jobs; see `Executor`."""
         waiting = list(jobs)
         workers = min(self._workers, len(waiting), most or self._workers)
-        if not self._apart or workers < 1 or most == 1:
+        if workers < 1 or most == 1:  # by the word of who asks, too little for a worker's start
             yield from map(function, waiting)
             return
         # Made here and not in the threads: Linux ends a worker with the thread that started it.
-        pool = _Pool(workers, self._memory)
+        pool = _Pool(workers, self._limits, self._nursery)
         threads = ThreadPoolExecutor(workers, thread_name_prefix="stoker-worker")
         try:
             # A few jobs ahead, so that results that wait for an earlier one do not pile up.
@@ -84,9 +81,9 @@ class Local:
 class _Pool:
     """Workers that are idle; a dead one is replaced while the pool is open."""
 
-    def __init__(self, workers: int, memory: int) -> None:
-        self._memory, self._open, self._lock = memory, True, threading.Lock()
-        self._all = [Worker(memory) for _ in range(workers)]
+    def __init__(self, workers: int, limits: WorkerLimits, home: Nursery | None) -> None:
+        self._limits, self._home, self._open, self._lock = limits, home, True, threading.Lock()
+        self._all = [Worker(limits, home) for _ in range(workers)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._all:
             self._idle.put(worker)
@@ -101,7 +98,7 @@ class _Pool:
         with self._lock:
             self._all.remove(worker)
             if self._open:
-                self._all.append(Worker(self._memory))
+                self._all.append(Worker(self._limits, self._home))
                 self._idle.put(self._all[-1])
             else:  # it did not die of its job
                 self._idle.put(worker)

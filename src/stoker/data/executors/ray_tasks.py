@@ -15,7 +15,7 @@ from typing import Any
 
 from stoker.data.executors.executor import Again, Job, Result, WorkerDied, try_again
 from stoker.data.executors.machine import memory_per_worker, processor_count
-from stoker.data.executors.worker import Worker
+from stoker.data.executors.worker import Worker, WorkerLimits
 from stoker.errors import BadInput, StokerError
 
 
@@ -26,7 +26,7 @@ class RayTasks:
     machine must see the recipe's folder and the input under the same paths. Raises `BadInput` without Ray.
     """
 
-    def __init__(self, workers: int | None, memory: int | None = None) -> None:
+    def __init__(self, workers: int | None, memory: int | None = None, idle_seconds: float | None = None) -> None:
         try:
             import ray
         except ImportError:
@@ -46,7 +46,7 @@ class RayTasks:
         self._ray = ray
         found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         self._workers = workers or int(found.get("CPU", 1))
-        self._memory = memory
+        self._limits = memory or 0, idle_seconds
         self._task = ray.remote(num_cpus=1, max_retries=-1)(_compute)
         self._seconds = 0.0
 
@@ -67,7 +67,7 @@ class RayTasks:
         running: deque[tuple[Any, Any]] = deque()
         try:
             for job in jobs:
-                running.append((job, self._task.remote(function, job, self._memory or 0)))
+                running.append((job, self._task.remote(function, job, *self._limits)))
                 if len(running) >= 4 * workers:
                     yield self._result(function, again, *running.popleft())
             while running:
@@ -84,7 +84,7 @@ class RayTasks:
             if kind == "died":
                 deaths += 1
                 job = again(job, WorkerDied(answer), deaths)
-                task = self._task.remote(function, job, self._memory or 0)
+                task = self._task.remote(function, job, *self._limits)
                 continue
             if kind == "bad_input":
                 raise BadInput(answer)
@@ -100,10 +100,12 @@ _own: list[Worker] = []
 """The worker of this process of Ray's, which computes one task at a time."""
 
 
-def _compute(function: Callable[[Any], Any], job: Any, memory: int) -> tuple[str, Any, float]:
+def _compute(
+    function: Callable[[Any], Any], job: Any, memory: int, idle_seconds: float | None
+) -> tuple[str, Any, float]:
     """Compute a job in a process of its own. Errors are returned: as exceptions Ray would wrap or retry them."""
     if not _own:
-        _own.append(Worker(memory or memory_per_worker(processor_count())))
+        _own.append(Worker(WorkerLimits(memory or memory_per_worker(processor_count()), idle_seconds)))
     try:
         answer, seconds = _own[0].compute(function, job)
     except WorkerDied as death:

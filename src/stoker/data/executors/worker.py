@@ -1,16 +1,16 @@
 """One worker process, from both of its ends.
 
-A worker is a fresh Python that knows nothing of the parent but the job it is sent, ends by itself when
-the parent is gone however that ended, and inherits no lock.
+A worker knows nothing of the parent but the job it is sent, ends by itself when the parent is gone however that
+ended, and inherits no lock: it is forked by a nursery (`nursery.py`) where there can be one, or a fresh Python.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import queue
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -18,35 +18,39 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import stoker
 from stoker.data.executors.executor import Job, Result, WorkerDied
+from stoker.data.executors.idleness import Idleness, processor_seconds
+from stoker.data.executors.nursery import ONE_THREAD_EACH, Nursery, end_with_parent
+from stoker.data.light_imports import leave_pandas_out
 from stoker.errors import BadInput, StokerError
 
-_END_WITH_PARENT = 1
-"""`PR_SET_PDEATHSIG` of Linux's prctl."""
 OUT_OF_TIME = signal.SIGPROF
 """Ends a worker that spent more processor time on a piece of its job than it had set itself."""
 _LOST = (EOFError, BrokenPipeError, ConnectionResetError, pickle.UnpicklingError, ValueError)
 
 
-class Worker:
-    """The parent's end. `memory` is in bytes: what the worker's data may take."""
+@dataclass(frozen=True)
+class WorkerLimits:
+    """What a worker may take."""
 
-    def __init__(self, memory: int) -> None:
-        environment = dict(os.environ)
-        home = str(Path(stoker.__file__).resolve().parent.parent)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [home, environment.get("PYTHONPATH")]))
-        environment.update(OMP_NUM_THREADS="1", RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
-        self._memory = memory
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import serve; serve()", str(memory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
+    memory: int
+    """Bytes, for its data."""
+    idle_seconds: float | None
+    """By the clock, without using its processor while it has a job; None for ever."""
+
+
+class Worker:
+    """The parent's end."""
+
+    def __init__(self, limits: WorkerLimits, home: Nursery | None = None) -> None:
+        """Start it: forked in `home`, or as a fresh Python without one."""
+        self._limits = limits
+        self._process = _fresh(limits.memory) if home is None else home.start(limits.memory)
 
     def compute(self, function: Callable[[Job], Result], job: Job) -> tuple[Result, float]:
         """`function(job)` and the processor seconds it took.
@@ -59,12 +63,14 @@ class Worker:
         try:
             pickle.dump((function, job), self._process.stdin)
             self._process.stdin.flush()
+            self._await_answer(self._process.stdout)
             kind, answer, seconds = pickle.load(self._process.stdout)
         except _LOST:
             raise WorkerDied(_cause(self._process.wait())) from None
         if kind == "memory":
             self.end()
-            raise WorkerDied(f"needed more memory than the {self._memory / 2**30:.1f} GiB that a worker may take")
+            gigabytes = self._limits.memory / 2**30
+            raise WorkerDied(f"needed more memory than the {gigabytes:.1f} GiB that a worker may take")
         if kind == "bad_input":
             raise BadInput(answer)
         if kind == "failed":
@@ -73,10 +79,34 @@ class Worker:
             raise RuntimeError(f"in a worker process:\n{answer}")
         return answer, seconds
 
+    def _await_answer(self, answers: IO[bytes]) -> None:
+        """Wait until an answer begins. Raises `WorkerDied` when the worker rests for longer than it may."""
+        if (allowed := self._limits.idle_seconds) is None:
+            return
+        pid = self._process.pid
+        idleness = Idleness(time.monotonic(), processor_seconds(pid), most_at_once=allowed / 2)
+        waiting = select.poll()
+        waiting.register(answers, select.POLLIN)
+        while not waiting.poll(1000 * allowed / 10):
+            if idleness.seconds(time.monotonic(), processor_seconds(pid)) >= allowed:
+                self.end()
+                raise WorkerDied(f"did nothing for {allowed:g} seconds")
+
     def end(self) -> None:
         """End the process, whatever it does."""
         self._process.kill()
         self._process.wait()
+
+
+def _fresh(memory: int) -> subprocess.Popen[bytes]:
+    home = str(Path(stoker.__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(
+        [sys.executable, "-c", f"import sys\nfrom {__name__} import serve\nserve(int(sys.argv[1]))", str(memory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **ONE_THREAD_EACH, "PYTHONPATH": path},
+    )
 
 
 def _cause(code: int) -> str:
@@ -113,8 +143,7 @@ def _answer(function: Callable[[Any], Any], job: Any) -> tuple[str, Any, float]:
 
 def _answer_jobs(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Answer jobs until the parent is gone; then stop at once, in the middle of a job too."""
-    if sys.platform == "linux":  # the kernel does so even while one long call keeps Python's threads waiting
-        ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
+    end_with_parent()  # the kernel does so even while one long call keeps Python's threads waiting
     received: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
 
     def receive() -> None:
@@ -137,12 +166,14 @@ def _limit_memory(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a document that ends workers must not fill the disk
 
 
-def serve() -> None:
-    """The whole life of a worker process; its memory limit in bytes is the argument it was started with."""
+def serve(memory: int) -> None:
+    """The whole life of a worker process, whose data may take so many bytes."""
     global _in_worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; Ctrl-C reaches the whole group
     _in_worker = True
-    _limit_memory(int(sys.argv[1]))
+    leave_pandas_out()
+    _limit_memory(memory)
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)  # whatever a library prints must not mix with the answers
-        _answer_jobs(sys.stdin.buffer, answers)
+        with os.fdopen(0, "rb", closefd=False) as jobs:
+            _answer_jobs(jobs, answers)

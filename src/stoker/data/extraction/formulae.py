@@ -25,6 +25,15 @@ _OPERATORS = {
     "Φ": r"\Phi", "Ψ": r"\Psi", "Ω": r"\Omega", "ℝ": r"\mathbb{R}", "ℕ": r"\mathbb{N}", "ℤ": r"\mathbb{Z}",
     "\u2061": "", "\u2062": "", "\u2063": ",", "{": r"\{", "}": r"\}",
 }  # fmt: skip
+_ACCENTS = {
+    "mover": {
+        "^": r"\hat", "ˆ": r"\hat", "~": r"\tilde", "˜": r"\tilde", "¯": r"\overline", "‾": r"\overline",
+        "ˉ": r"\overline", "_": r"\overline", r"\to": r"\vec", "⃗": r"\vec", "˙": r"\dot", ".": r"\dot",
+        "¨": r"\ddot", "⏞": r"\overbrace", "ˇ": r"\check", "˘": r"\breve",
+    },
+    "munder": {"_": r"\underline", "¯": r"\underline", "‾": r"\underline", "⏟": r"\underbrace"},
+}  # fmt: skip
+"""Signs over and under a symbol, as they come out of `_OPERATORS`, and what TeX calls them."""
 _MOST_NESTED = 60
 
 
@@ -98,6 +107,8 @@ def _laid_out(tag: str, parts: list[str]) -> str:
     match tag:
         case "mfrac":
             return rf"\frac{{{first}}}{{{second}}}"
+        case "mover" | "munder" if second in _ACCENTS[tag]:
+            return rf"{_ACCENTS[tag][second]}{{{first}}}"
         case "msup" | "mover":
             return f"{first}^{{{second}}}"
         case "msub" | "munder":

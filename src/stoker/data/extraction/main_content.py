@@ -26,6 +26,14 @@ _LONGEST_DETAIL = 250
 _LINKED = 0.6
 """Share of the text in links from which a block is a list of links."""
 _LABELLED = frozenset(("p", "div", "li", "td", "dd", "section"))
+_PARAGRAPHS = frozenset(("p", "div", "section"))
+_ENTRIES = frozenset(("li", "td", "th", "dd", "dt", "blockquote", "figure"))
+"""Where a paragraph that is a link is an entry of a list or table."""
+_CODE = frozenset(("code", "tt", "kbd", "samp", "var"))
+_REFERENCE = re.compile(r"[_()/\\@=]|\w\.\w|[a-z][A-Z]")
+_BUTTON = 40
+"""UTF-8 bytes of the longest paragraph that is a link and no title of something else."""
+_SENTENCE_ENDS = (".", "。", "!", "！", "?", "？", ":", "：", ";", "；")
 _NO_LETTER = re.compile(r"[\W_]+")
 _LEAST_LINKS = 3
 _MAIN = 0.4
@@ -72,7 +80,7 @@ def find_main(page: Page, measures: Measures) -> MainText:
     title = _title(page, start)
     if title is not None and title > start:
         start = _around_title(page, _without(measures.running, page, dropped), start, title)
-    _drop_labels(page, start, dropped)
+    _drop_labels(page, measures, start, dropped)
     return MainText(start, title if title is not None and title < start else None, dropped)
 
 
@@ -213,19 +221,38 @@ def _largest_child(page: Page, left: list[int], at: int) -> int | None:
     return best
 
 
-def _drop_labels(page: Page, start: int, dropped: bytearray) -> None:
-    """Flag the blocks whose whole text is a phrase of furniture, such as `Share on …` or `上一篇：…`."""
-    i, end = start + 1, page.ends[start]
+def _drop_labels(page: Page, measures: Measures, start: int, dropped: bytearray) -> None:
+    """Flag the blocks whose whole text is a phrase of furniture, such as `上一篇：…`, or that are buttons."""
+    i, end, in_entry = start + 1, page.ends[start], 0
+    reads = measures.running[start] >= _RUNNING * measures.text[start]
     while i < end:
         if dropped[i] or page.tags[i] == "pre":
             i = page.ends[i]
             continue
+        if page.tags[i] in _ENTRIES:
+            in_entry = max(in_entry, page.ends[i])
         if page.tags[i] in _LABELLED:
             inner = range(i + 1, page.ends[i])
             if not any(page.tags[k] in BLOCKS or page.tags[k] == FORMULA for k in inner):
                 text = " ".join("".join(page.texts[k] for k in inner).split())
-                dropped[i] = bool(text) and len(text) <= LONGEST and judge_line(text) == SURE
+                button = reads and i >= in_entry and _is_button(page, measures, i, text)
+                dropped[i] = bool(text) and len(text) <= LONGEST and (button or judge_line(text) == SURE)
         i += 1
+
+
+def _is_button(page: Page, measures: Measures, i: int, text: str) -> bool:
+    """Whether a paragraph among running text is a few words that lead away: `Read more`, `阅读全文`.
+
+    It is all link and no sentence, whatever its words are; names of code and addresses are references.
+    """
+    return (
+        page.tags[i] in _PARAGRAPHS
+        and len(text.encode()) <= _BUTTON
+        and measures.links[i] >= measures.text[i]
+        and not text.endswith(_SENTENCE_ENDS)
+        and _REFERENCE.search(text) is None
+        and not any(page.tags[k] in _CODE for k in range(i + 1, page.ends[i]))
+    )
 
 
 def _title(page: Page, start: int) -> int | None:

@@ -26,6 +26,9 @@ _BLOCKS_WORDS = (
 BLOCKS = frozenset(_BLOCKS_WORDS.split())
 _NO_ATTRIBUTES: dict[str, str | None] = {}
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_NUMBERED = {"ol": "start", "li": "value"}
+"""Elements of lists, and which attribute has their number."""
+_SMALL_NUMBER = re.compile("[0-9]{1,6}")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -47,6 +50,8 @@ class Page:
     """Id, the same way."""
     roles: list[str] = field(default_factory=list)
     """What the page says an element is for: its ARIA role or its `itemprop`."""
+    numbers: dict[int, int] = field(default_factory=dict)
+    """Of a list: the number of its first item; of an item: its own. Only where the page says them."""
 
 
 def parse(html: str) -> Page:
@@ -101,6 +106,11 @@ class _Walk:
         if tag in ("math", "script", "img"):
             self._formula(node, tag, attributes, parent)
             return None
+        if tag == "mjx-container":  # what MathJax 3 drew, with the formula as MathML for those who cannot see it
+            found = node.css_first("math")
+            if found is not None:
+                self._formula(found, "math", {**found.attributes, **_display_of(attributes)}, parent)
+            return None
         hint = identity = role = ""
         if attributes:
             hint, identity = _words(attributes.get("class") or ""), _words(attributes.get("id") or "")
@@ -110,14 +120,11 @@ class _Walk:
             if "data-tex" in attributes:
                 self._append(FORMULA, parent, formulae.delimited(attributes["data-tex"] or "", False))
                 return None
-        if tag == "mjx-container":
-            found = node.css_first("math")
-            if found is not None:
-                self._formula(found, "math", found.attributes, parent)
-            return None
         if tag == "a" and not attributes.get("href"):
             tag = "span"  # it leads nowhere, and in pages written as XML it is never closed
         self._append(tag, parent, "", hint, identity, role)
+        if tag in _NUMBERED and (number := _number(attributes.get(_NUMBERED[tag]))) is not None:
+            self._page.numbers[len(self._page.tags) - 1] = number
         return node.child
 
     def _formula(self, node: LexborNode, tag: str, attributes: formulae.Attributes, parent: int) -> None:
@@ -140,6 +147,14 @@ class _Walk:
         page.ids.append(identity)
         page.roles.append(role)
         page.ends.append(len(page.tags))
+
+
+def _display_of(container: formulae.Attributes) -> dict[str, str | None]:
+    return {"display": "block"} if container.get("display") == "true" else {}
+
+
+def _number(written: str | None) -> int | None:
+    return int(written) if written and _SMALL_NUMBER.fullmatch(written) else None
 
 
 def _same(one: str, other: str) -> bool:

@@ -17,6 +17,9 @@ _LINES_OF_CODE = frozenset(("div", "li", "tr", "p"))
 _LINE_END_OF_CODE = "\x1e"
 """Stands for a line end inside `<pre>` until blank lines outside of it are counted."""
 _SPACES = re.compile(r"[ \t\r\n\f\u200b]+")
+_WIDE = "[\u2e80-\u312f\u31a0-\ua4cf\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff]"
+_BETWEEN_WIDE = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n][ \t\r\n]*(?={_WIDE})")
+"""A line end of the page's source between Chinese or Japanese characters, which is no space (CSS Text 3, 4.1.3)."""
 _POWER = re.compile(r"[+\-−]?\d{1,4}|[+\-−]?[b-df-np-zA-Z]")
 _SPACE_BEFORE_END = re.compile(r"[ \t]+\n")
 
@@ -79,7 +82,7 @@ class _Writer:
         self._parts.append(text)
 
     def _text(self, written: str) -> None:
-        text = _SPACES.sub(" ", written.replace(_LINE_END_OF_CODE, ""))
+        text = _SPACES.sub(" ", _BETWEEN_WIDE.sub("", written.replace(_LINE_END_OF_CODE, "")))
         if self._gap or not self._parts or self._parts[-1].endswith((" ", "\t")):
             text = text.removeprefix(" ")
         if text:
@@ -106,7 +109,7 @@ class _Writer:
         elif tag in BLOCKS:
             self._break(tag, i)
             if tag in _LISTS:
-                self._numbers.append(0 if tag == "ol" else -1)
+                self._numbers.append(self._page.numbers.get(i, 1) - 1 if tag == "ol" else -1)
             self._open.append((self._page.ends[i], i, tag))
             if tag == "li":
                 self._item(i)
@@ -116,7 +119,7 @@ class _Writer:
         if len(inner) < _LOOKED_AT and not any(self._page.texts[k].strip() for k in inner):
             return
         if self._numbers and self._numbers[-1] >= 0:
-            self._numbers[-1] += 1
+            self._numbers[-1] = self._page.numbers.get(i, self._numbers[-1] + 1)
             self._append(f"{self._numbers[-1]}. ")
         else:
             self._append("- ")

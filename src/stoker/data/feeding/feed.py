@@ -11,7 +11,7 @@ import numpy as np
 from stoker.data.corpus import Corpus
 from stoker.data.feeding.held_out import HeldOut, read_held_out
 from stoker.data.feeding.micro_batch import MicroBatch
-from stoker.data.feeding.packing import as_micro_batch, last_places
+from stoker.data.feeding.packing import as_micro_batch, last_places, pack
 from stoker.data.feeding.prefetch import Prefetch
 from stoker.data.feeding.sample_index import Integers, SampleIndex
 from stoker.data.feeding.staged_mixture import StagedMixture
@@ -45,15 +45,17 @@ class Span:
 class Feed:
     """Feeds one run from a prepared corpus. Holds nothing that would have to be saved."""
 
-    def __init__(self, corpus: Corpus, recipe: Recipe) -> None:
-        """Raises `BadInput` when a source that is to be sampled has fewer tokens than one sequence, or would be
+    def __init__(self, corpus: Corpus, recipe: Recipe, few_steps: bool = False) -> None:
+        """With `few_steps` a step or some are given without the work that pays over a whole epoch.
+
+        Raises `BadInput` when a source that is to be sampled has fewer tokens than one sequence, or would be
         passed over more often than the recipe allows."""
         self.corpus = corpus
         self.recipe = recipe
         self.sequence_length = recipe.training.sequence_length
         self._stores = [corpus.store(name, "train") for name in corpus.source_names]
         mixture = StagedMixture(segments_of(recipe, train_tokens(corpus, recipe)))
-        self._index = SampleIndex(corpus, mixture, recipe.seed, self.sequence_length)
+        self._index = SampleIndex(corpus, mixture, recipe.seed, self.sequence_length, few_steps)
         self._digests: OrderedDict[int, str] = OrderedDict()
 
     def samples(self, step: int) -> Integers:
@@ -155,7 +157,13 @@ class Feed:
 
     def _digest(self, step: int, whole: list[MicroBatch] | None) -> str:
         digest = hashlib.blake2b(digest_size=16)
-        for batch in whole if whole is not None else [self.global_batch(step)]:
+        if whole is None:
+            samples = self.samples(step)
+            pieces = self._index.pieces(samples)
+            digest.update(
+                pack(pieces, self._stores, len(samples), self.sequence_length).tokens.astype("<u4").tobytes()
+            )
+        for batch in whole or ():
             digest.update(batch.tokens.numpy().astype("<u4").tobytes())
         return digest.hexdigest()
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from stoker.data.corpus import TokenStore
 from stoker.data.feeding.micro_batch import MicroBatch
@@ -76,6 +75,8 @@ def as_micro_batch(
     pieces: Pieces, stores: Sequence[TokenStore], samples: Integers, sources: Integers, sequence_length: int
 ) -> MicroBatch:
     """`pack` as tensors, for sequences with the given sample numbers and sources (int64 [sequences])."""
+    import torch
+
     packed = pack(pieces, stores, len(samples), sequence_length)
     return MicroBatch(
         tokens=torch.from_numpy(packed.tokens),

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from stoker.counter_random import key_of, permutation, permuted
 from stoker.data.corpus import Corpus, TokenStore
+from stoker.data.feeding.order_in_parts import OrderInParts
 from stoker.data.feeding.staged_mixture import Selection, StagedMixture
 from stoker.data.feeding.stages import Limits
 from stoker.errors import BadInput
@@ -114,9 +115,17 @@ class SourceStream:
     """The endless stream of one source, or of some of its documents, cut into sequences."""
 
     def __init__(
-        self, store: TokenStore, name: str, seed: int, sequence_length: int, pool: Pool | None = None
+        self,
+        store: TokenStore,
+        name: str,
+        seed: int,
+        sequence_length: int,
+        pool: Pool | None = None,
+        few: bool = False,
     ) -> None:
-        """`pool`: the documents that are taken; by default all, none of them taken before."""
+        """`pool`: the documents that are taken; by default all, none of them taken before. `few` as in
+        `SampleIndex`."""
+        self._few = few
         self._store = store
         self._name = name
         self._seed = seed
@@ -128,17 +137,33 @@ class SourceStream:
         self._documents = None if pool is None else pool.documents
         self._whole = store.token_count if pool is None else int(store.document_lengths[pool.documents].sum())
         self.order = lru_cache(maxsize=_EPOCH_ORDERS_KEPT)(self._order_of_epoch)
+        self._parts = lru_cache(maxsize=_EPOCH_ORDERS_KEPT)(self._parts_of_epoch)
 
     def _key(self, what: str, epoch: int) -> int:
         selection = () if self._pool is None else (self._pool.selection,)
         return key_of(self._seed, what, self._name, epoch, *selection)
 
     def _order_of_epoch(self, epoch: int) -> DocumentOrder:
-        key = self._key("documents", epoch)
-        if self._pool is None:
+        key, documents = self._key("documents", epoch), self._documents_of(epoch)
+        if documents is None:
             return DocumentOrder.of(permutation(key, self._store.document_count), self._store)
-        documents = self._early[epoch][1] if epoch < len(self._early) else self._pool.documents
         return DocumentOrder.of(documents[permutation(key, len(documents))], self._store)
+
+    def _parts_of_epoch(self, epoch: int) -> OrderInParts:
+        documents, lengths = self._documents_of(epoch), self._store.document_lengths
+        return OrderInParts(self._key("documents", epoch), lengths if documents is None else lengths[documents])
+
+    def _documents_of(self, epoch: int) -> Integers | None:
+        """Documents that are taken in `epoch`; None for all of the source."""
+        return self._early[epoch][1] if epoch < len(self._early) else self._documents
+
+    def _order_around(self, epoch: int, begin: Integers, end: Integers) -> DocumentOrder:
+        """An order in which the stretches [begin, end) of the epoch's stream are where they are in the whole."""
+        if not self._few:
+            return self.order(epoch)
+        places, starts = self._parts(epoch).around(begin, end)
+        documents = self._documents_of(epoch)
+        return DocumentOrder(places if documents is None else documents[places], starts)
 
     def _start_of(self, epoch: int) -> int:
         """Tokens of the stream before `epoch`."""
@@ -192,7 +217,9 @@ class SourceStream:
             head = np.zeros_like(begin[over])
             stretches.append((epochs[over] + 1, head, (end - total)[over], sequence[over], (total - begin)[over]))
         return [
-            self.order(epoch).pieces(start[rows], stop[rows], row[rows], at[rows], source, self.number_of(epoch))
+            self._order_around(epoch, start[rows], stop[rows]).pieces(
+                start[rows], stop[rows], row[rows], at[rows], source, self.number_of(epoch)
+            )
             for of, start, stop, row, at in stretches
             for epoch in np.unique(of).tolist()
             for rows in [of == epoch]
@@ -261,7 +288,13 @@ class SourceText:
     changes."""
 
     def __init__(
-        self, store: TokenStore, name: str, seed: int, sequence_length: int, selections: Sequence[Selection]
+        self,
+        store: TokenStore,
+        name: str,
+        seed: int,
+        sequence_length: int,
+        selections: Sequence[Selection],
+        few: bool = False,
     ) -> None:
         """`selections`: from which of the source's sequences on which documents are taken. Raises `BadInput` when
         a choice of documents leaves less than one sequence."""
@@ -274,7 +307,7 @@ class SourceText:
                 if number:
                     taken = self.streams[-1].taken_after(first - selections[number - 1][0])
                 pool = Pool(_chosen(store, name, limits, sequence_length), taken, number)
-            self.streams.append(SourceStream(store, name, seed, sequence_length, pool))
+            self.streams.append(SourceStream(store, name, seed, sequence_length, pool, few))
 
     def pieces(self, numbers: Integers, sequence: Integers, source: int) -> list[Pieces]:
         """As `SourceStream.pieces`, of all streams."""
@@ -304,12 +337,17 @@ def _chosen(store: TokenStore, name: str, limits: Limits, sequence_length: int) 
 class SampleIndex:
     """Where every sample of a run comes from."""
 
-    def __init__(self, corpus: Corpus, mixture: StagedMixture, seed: int, sequence_length: int) -> None:
-        """Raises `BadInput` when a stage's choice of documents leaves a source without a sequence."""
+    def __init__(
+        self, corpus: Corpus, mixture: StagedMixture, seed: int, sequence_length: int, few: bool = False
+    ) -> None:
+        """`few`: only some batches are asked for, for which whole epochs need not be put in order.
+
+        Raises `BadInput` when a stage's choice of documents leaves a source without a sequence.
+        """
         self.mixture = mixture
         self.sequence_length = sequence_length
         self.texts = [
-            SourceText(corpus.store(name, "train"), name, seed, sequence_length, mixture.selections(source))
+            SourceText(corpus.store(name, "train"), name, seed, sequence_length, mixture.selections(source), few)
             for source, name in enumerate(corpus.source_names)
         ]
 

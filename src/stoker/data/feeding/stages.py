@@ -256,8 +256,9 @@ def _require_allowed(recipe: Recipe, tokens: Mapping[str, int], drawn: Shares) -
         raise BadInput(
             "data.mixture: sources would be repeated more often than most_epochs allows:\n"
             + "\n".join(over)
-            + "\nLower their weights, raise most_epochs, or set data.mixture.when_exceeded=share, which gives what "
-            "is over to the other sources. `stoker data mixture RECIPE` shows all of it"
+            + "\nLower their weights, raise most_epochs, train fewer steps, or set "
+            "data.mixture.when_exceeded=share, which gives what is over to sources that have text left. "
+            "`stoker data mixture RECIPE` shows all of it"
         )
 
 

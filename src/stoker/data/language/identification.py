@@ -37,7 +37,7 @@ WINDOW, WINDOWS = 200, 8
 """Characters of a window, and how many are looked at."""
 _MIXED_FROM = 0.25
 _KANA_OF_JAPANESE = 0.1
-_BESIDE_CHINESE = {"en": 3.5, CODE: 2.5}
+_BESIDE_CHINESE = {"en": 4.5, CODE: 2.5}
 """Of Latin letters among Chinese: by how much (in natural logarithms) these are likelier than other languages."""
 _LAST_SHARED = max(SHARED)
 

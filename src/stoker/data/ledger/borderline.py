@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stoker.data.ledger.asked import is_asked
 from stoker.data.ledger.description import RuleNote
 from stoker.data.ledger.reading import Ledger
 from stoker.data.ledger.schema import MEASURE
@@ -83,5 +84,5 @@ def _distance(rule: RuleNote, kept: bool) -> pl.Expr:
     beyond = value - rule.threshold if rule.drops == "above" else rule.threshold - value
     # A measure is kept in 32 bits: one that is its threshold to within these stands on either side.
     beyond = pl.when(beyond.abs() <= abs(rule.threshold) * 2**-24).then(0.0).otherwise(beyond)
-    wanted = beyond <= 0 if kept else beyond >= 0
+    wanted = (beyond <= 0 if kept else beyond >= 0) & is_asked(rule)
     return pl.when(wanted).then(beyond.abs() / max(abs(rule.threshold), _SMALLEST)).otherwise(None)

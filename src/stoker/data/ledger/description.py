@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,14 @@ class RuleNote:
     """Where the figure is from."""
     meaning: str
     """What is wrong with the document, in a sentence."""
+    languages: tuple[str, ...] | None = None
+    """Of which alone it was asked, each document by its own language; None where it was asked whatever that is."""
+
+    def concerns(self, language: str | None) -> bool:
+        """Whether it was asked of text in this language (`zh` covers `zh-TW`)."""
+        if self.languages is None:
+            return True
+        return language is not None and re.split("[-_]", language.lower())[0] in self.languages
 
     def rejects(self, value: float | None) -> bool:
         """Whether a document with this measure is dropped; never for lack of the measure."""
@@ -49,7 +58,9 @@ class OperatorNote:
     def of(cls, operator: Operator) -> OperatorNote:
         """The note of an operator; one without `rules` has no thresholds that could be moved."""
         rules = tuple(
-            RuleNote(rule.reason, rule.measure, rule.drops, rule.threshold, rule.source, rule.meaning)
+            RuleNote(
+                rule.reason, rule.measure, rule.drops, rule.threshold, rule.source, rule.meaning, rule.languages
+            )
             for rule in getattr(operator, "rules", ())
         )
         return cls(operator.name, tuple(operator.measures), dict(operator.reasons), rules)
@@ -107,6 +118,8 @@ class Description:
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> Description:
         """What `as_json` gave. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+        if written["rows"] < 0 or written["part_rows"] < 1 or written["group_rows"] < 1:
+            raise ValueError("a number of rows in it is impossible")
         return cls(
             **{
                 **written,
@@ -140,6 +153,11 @@ def _source(written: Mapping[str, Any]) -> SourceNote:
     return SourceNote(written["name"], written["kind"], written["language"], operators)
 
 
+def _rule(written: Mapping[str, Any]) -> RuleNote:
+    languages = written.get("languages")  # a ledger of before had every rule asked of all documents of its source
+    return RuleNote(**{**written, "languages": None if languages is None else tuple(languages)})
+
+
 def _operator(written: Mapping[str, Any]) -> OperatorNote:
-    rules = tuple(RuleNote(**one) for one in written["rules"])
+    rules = tuple(_rule(one) for one in written["rules"])
     return OperatorNote(written["name"], tuple(written["measures"]), dict(written["reasons"]), rules)

@@ -36,8 +36,11 @@ class Excerpt:
 class Excerpts:
     """Reads how documents begin."""
 
-    def __init__(self, corpus: Corpus, loaded: LoadedRecipe | None, characters: int) -> None:
-        """`loaded` is the recipe whose sources hold the text; without it, only what was kept can be shown."""
+    def __init__(self, corpus: Corpus, loaded: LoadedRecipe | None, characters: int | None) -> None:
+        """`loaded` is the recipe whose sources hold the text; without it, only what was kept can be shown.
+
+        Without `characters`, documents are read to their ends.
+        """
         self._corpus, self._loaded, self._characters = corpus, loaded, characters
         self._files: dict[str, dict[str, InputFile]] = {}
         self._tokenizer: Tokenizer | None = None
@@ -57,12 +60,19 @@ class Excerpts:
             found.update(zip(places, self._read(source, file, [rows[place] for place in places]), strict=True))
         return [found[place] for place in range(len(rows))]
 
+    def as_read(self, row: Mapping[str, Any]) -> Excerpt:
+        """A document as it was read; where its file cannot tell any more, as it is in the corpus."""
+        found = self._read(row["source"], row["file"], [row])[0]
+        return Excerpt(self._kept(row), None) if found.text is None and row["split"] is not None else found
+
     def _kept(self, row: Mapping[str, Any]) -> str:
         if self._tokenizer is None:
             self._tokenizer = Tokenizer.from_file(str(self._corpus.tokenizer_path))
         store = self._corpus.store(row["source"], row["split"])
         start = int(store.document_starts[row["document"]])
-        length = min(int(store.document_lengths[row["document"]]), _TOKENS_PER_CHARACTER * self._characters)
+        length = int(store.document_lengths[row["document"]])
+        if self._characters is not None:
+            length = min(length, _TOKENS_PER_CHARACTER * self._characters)
         text: str = self._tokenizer.decode(store.read(start, start + length).tolist(), skip_special_tokens=True)
         return text.strip("\N{REPLACEMENT CHARACTER}")[: self._characters]
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import polars as pl
 
+from stoker.data.ledger.asked import is_asked
 from stoker.data.ledger.description import Description
-from stoker.data.ledger.schema import READING, SELECTION
+from stoker.data.ledger.schema import DUPLICATES, READING, SELECTION
 
 Grouping = Literal["kind", "language", "content"]
 _GROUPINGS: tuple[Grouping, ...] = ("kind", "language", "content")
@@ -31,8 +32,8 @@ _DOUBT = 0.01
 """Chance that a table in which nothing is far has a warning all the same (Bonferroni over its cells)."""
 _FEWEST = 5
 """Fewer documents are no reason for a warning."""
-_NO_JUDGEMENT = ("empty", "exact_duplicate", "held_out_exact_duplicate")
-"""Reasons that do not depend on what text looks like."""
+_NO_JUDGEMENT = ("empty", "in_earlier_corpus", "repeated_passages", *DUPLICATES)
+"""Reasons that do not depend on what text looks like: some kinds of text are repeated more often than others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def falls(summary: pl.DataFrame, description: Description, by: Grouping) -> list
     order = {stage: place for place, stage in enumerate((READING, *description.stages, SELECTION))}
     dropped = frame.filter(pl.col("verdict") == "dropped").select("stage", "reason").unique()
     pairs = sorted(dropped.iter_rows(), key=lambda pair: (order.get(pair[0], len(order)), pair[1]))
-    asked = _sources_asked(description)
+    asked = _asked(description)
     place = pl.col("stage").replace_strict(order, default=len(order), return_dtype=pl.Int64).fill_null(len(order))
     cells: list[Fall] = []
     for stage, reason in pairs:
@@ -89,7 +90,7 @@ def falls(summary: pl.DataFrame, description: Description, by: Grouping) -> list
             place >= order.get(stage, len(order))
         )  # a document that stays has no stage: the last
         if reason in asked:
-            reached = reached.filter(pl.col("source").is_in(asked[reason]))
+            reached = reached.filter(asked[reason])
         cells += _cells(reached, stage, reason, by)
     comparisons = sum(cell.at_least is not None for cell in cells)
     return cells if not comparisons else [_judged(cell, comparisons) for cell in cells]
@@ -169,9 +170,10 @@ def _judged(cell: Fall, comparisons: int) -> Fall:
     return Fall(**{**asdict(cell), "at_least": bound, "far": far})
 
 
-def _sources_asked(description: Description) -> Mapping[str, list[str]]:
-    """For each reason of a rule: the sources of whose documents it is asked."""
-    asked: dict[str, list[str]] = {}
+def _asked(description: Description) -> Mapping[str, pl.Expr]:
+    """For each reason of a rule: of which documents it is asked, by their source and language."""
+    asked: dict[str, pl.Expr] = {}
     for source, _, rule in description.rules():
-        asked.setdefault(rule.reason, []).append(source.name)
+        own = (pl.col("source") == source.name) & is_asked(rule)
+        asked[rule.reason] = asked[rule.reason] | own if rule.reason in asked else own
     return asked

@@ -49,7 +49,7 @@ def _of_source(source: str, rows: list[dict[str, Any]], operators: Sequence[str]
     repeated = {row["reason"]: row for row in dropped if row["stage"] == SELECTION}
     for reason in (*DUPLICATES, *sorted(set(repeated) - set(DUPLICATES))):
         stage = "held_out_duplicate" if reason.startswith("held_out") else reason
-        always = reason in DUPLICATES and stage == reason
+        always = bool(operators) and reason in DUPLICATES and stage == reason  # else nothing was searched for
         if reason in repeated or always:
             yield entry(
                 stage, [repeated[reason]] if reason in repeated else [], None if stage == reason else reason

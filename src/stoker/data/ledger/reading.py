@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stoker.data.imported import remedy
 from stoker.data.ledger.description import Description
 from stoker.data.ledger.funnel import funnel_of
 from stoker.data.ledger.index import PLACE, Hashes, Identifiers, Places
@@ -57,19 +58,26 @@ class Ledger:
     def funnel(self) -> list[dict[str, Any]]:
         """From what was read to what is trained on, stage by stage for each source: see `funnel_of`."""
         names = [source.name for source in self.description.sources]
-        return funnel_of(self.summary(), names, self.description.stages)
+        try:
+            return funnel_of(self.summary(), names, self.description.stages)
+        except KeyError as error:
+            raise self._damaged(self._folder / DESCRIPTION, f"it does not know the source {error}") from None
 
     def why(self, name: str, most: int | None = None) -> list[dict[str, Any]]:
         """Rows of the document with this identifier, or else of all documents and faults of this file, in order.
 
         Of a file, at most the first `most`.
         """
-        named = [row for row in self.at(self._identifiers.rows(name)) if row["identifier"] == name]
+        named = self.named(name)
         runs = self._files.filter(pl.col("file") == name)
         if not runs.height:
             return named
         rows = np.concatenate([np.arange(first, first + count) for _, first, count in runs.iter_rows()])
         return self.at(rows[:most])
+
+    def named(self, identifier: str) -> list[dict[str, Any]]:
+        """Rows with this identifier, in order."""
+        return [row for row in self.at(self._identifiers.rows(identifier)) if row["identifier"] == identifier]
 
     def rows_of(self, name: str) -> int:
         """How many documents and faults a file has."""
@@ -130,7 +138,12 @@ class Ledger:
 
     def hashes(self) -> tuple[Hashes, Places]:
         """The hashes of all identifiers, ascending, and the rows that have them. Both [rows]."""
-        return self._identifiers.in_order()
+        hashes, places = self._identifiers.in_order()
+        if len(places) and int(places.max()) >= len(places):
+            raise self._damaged(
+                self._folder / IDENTIFIERS, f"it names row {int(places.max()):,} of {len(places):,}"
+            )
+        return hashes, places
 
     def columns(self, names: Sequence[str | pl.Expr]) -> pl.DataFrame:
         """Some columns of all rows."""
@@ -188,12 +201,9 @@ class Ledger:
         if not path.is_file():
             if (self._folder / part_name(0)).is_file():
                 raise StokerError(
-                    f"{self._folder} is of an older format, which says less of each document; delete {self.corpus} "
-                    "and run `stoker prepare RECIPE` again"
+                    f"{self._folder} is of an older format, which says less of each document; {remedy(self.corpus)}"
                 )
-            raise StokerError(
-                f"{self._folder} holds no ledger; delete {self.corpus} and run `stoker prepare RECIPE` again"
-            )
+            raise StokerError(f"{self._folder} holds no ledger; {remedy(self.corpus)}")
         try:
             written = json.loads(path.read_text(encoding="utf-8"))
             if written["format"] != FORMAT:
@@ -203,16 +213,15 @@ class Ledger:
             raise self._damaged(path, _first_line(error)) from None
 
     def _opened(self, path: Path, opening: Callable[[Path], _Opened]) -> _Opened:
+        if not path.is_file():  # a folder would be read as a table of all that is in it
+            raise self._damaged(path, "missing")
         try:
             return opening(path)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(path, _first_line(error)) from None
 
     def _damaged(self, path: Path, what: str) -> StokerError:
-        return StokerError(
-            f"{path}: {what}. The ledger is damaged: delete {self.corpus}, then `stoker prepare RECIPE` makes it "
-            "again"
-        )
+        return StokerError(f"{path}: {what}. The ledger is damaged: {remedy(self.corpus)}")
 
 
 def _first_line(error: Exception) -> str:

@@ -68,6 +68,9 @@ repeats (`duplicate_source`, `duplicate_of`). `repeated_…` are the characters 
 cut out of a document. A document that is kept or held out has its `split`, its index there and its `tokens`. A
 float32 column for each measure follows, `measure.<name>`, null where it was not taken."""
 
+CUTS = ("repeated_paragraphs", "repeated_lines", "repeated_substrings")
+"""Columns that count the characters of passages which selection cut out."""
+
 READING, SELECTION = "reading", "selection"
 """Stages before the first operator and after the last."""
 

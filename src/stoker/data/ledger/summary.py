@@ -10,7 +10,8 @@ import pyarrow as pa
 from stoker.data.content import CJK_SHARE, CODE_SHARE, FORMULA_SHARE
 
 KEYS = ("source", "kind", "language", "cjk", "formula", "code", "verdict", "stage", "reason")
-"""`cjk`, `formula`, `code`: whether the text holds that much of the kind that losing it is losing such text."""
+"""`cjk`, `formula`, `code`: whether the text holds that much of the kind that losing it is losing such text;
+an empty text holds nothing of any."""
 SUMS = ("documents", "bytes", "characters", "cjk_characters", "formula_characters", "code_characters", "tokens")
 _SHARES = {"cjk": CJK_SHARE, "formula": FORMULA_SHARE, "code": CODE_SHARE}
 
@@ -24,7 +25,9 @@ def summarised(table: pa.Table) -> pa.Table:
     marked = frame.with_columns(
         pl.lit(1, pl.Int64).alias("documents"),
         *(
-            (pl.col(column) >= share * pl.col("characters")).fill_null(value=False).alias(name)
+            ((pl.col("characters") > 0) & (pl.col(column) >= share * pl.col("characters")))
+            .fill_null(value=False)
+            .alias(name)
             for column, (name, share) in zip(classes, _SHARES.items(), strict=True)
         ),
     )

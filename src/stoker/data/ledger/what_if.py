@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from stoker.data.ledger.asked import is_asked
 from stoker.data.ledger.description import RuleNote, SourceNote
 from stoker.data.ledger.reading import Integers, Ledger
 from stoker.data.ledger.schema import MEASURE, SELECTION
@@ -171,7 +172,8 @@ def _verdict(rules: Sequence[RuleNote]) -> pl.Expr:
 def _rejects(rule: RuleNote) -> pl.Expr:
     value = pl.col(MEASURE + rule.measure)
     threshold = pl.lit(np.float32(rule.threshold), pl.Float32)
-    return value > threshold if rule.drops == "above" else value < threshold
+    beyond = value > threshold if rule.drops == "above" else value < threshold
+    return beyond if rule.languages is None else beyond & is_asked(rule)
 
 
 def _summed(ledger: Ledger, changes: pl.DataFrame) -> tuple[Changed, ...]:

@@ -47,7 +47,7 @@ class Decontaminate:
             return Outcome(document, None, {CONTAMINATED.measure: 0.0})
         measures = {CONTAMINATED.measure: found.overlap, "decontamination.item": float(found.item)}
         reason = judge(measures, self.rules)
-        detail = self.index.names[found.item]
+        detail = self.index.name_of(found.item)
         if reason is not None and self.cuts:
             return Outcome(
                 replace(document, text=without_marked_lines(document.text, found.tokens)), None, measures, detail

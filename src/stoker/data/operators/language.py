@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from stoker.data.document import Document
 from stoker.data.filters.rule import OWN, Rule, adjusted, judge, primary_tag
-from stoker.data.language.identification import CODE, Identified, identify, languages
+from stoker.data.language.identification import CODE, MIXED, Identified, identify, languages
 from stoker.data.operators.operator import Outcome
 from stoker.errors import BadInput
 from stoker.recipe import Cleaning, Source
@@ -26,6 +26,8 @@ _ALIKE = (
 """Languages that short texts do not tell apart for certain: a text in one of them may be in the others."""
 _LONG_ENOUGH = 100
 """Bytes of UTF-8 from which a text is judged by its language."""
+_CERTAIN = 0.8
+"""Share of a text in one language from which it counts for more than what the source says."""
 
 WRONG_LANGUAGE = Rule(
     reason="wrong_language",
@@ -78,10 +80,10 @@ class IdentifyLanguage:
         return cls(frozenset(wanted).union(*alike), rules)
 
     def __call__(self, document: Document) -> Outcome:
-        """The document with its language, where its source gave none and it has one."""
+        """The document with its language, where its source gave none, or one that it is certainly not in."""
         found = identify(document.text)
         measures = self._measured(document, found)
-        if document.language is None and found.label not in (None, CODE):
+        if found.label not in (None, CODE) and (document.language is None or _contradicts(document, found)):
             document = replace(document, language=found.label)
         return Outcome(document, judge(measures, self.rules), measures)
 
@@ -92,10 +94,27 @@ class IdentifyLanguage:
         measures = {"language.confidence": found.confidence}
         measures |= {f"language.share_{name}": shares.get(name, 0.0) for name in _NAMED}
         measures["language.share_other"] = max(0.0, 1 - sum(measures[f"language.share_{n}"] for n in _NAMED))
-        if self.wanted and len(document.text[:_LONG_ENOUGH].encode()) >= _LONG_ENOUGH:
+        if self.wanted and _is_long_enough(document):
             # Code among prose is in no wrong language; the filters judge it.
             measures["language.wanted"] = sum(shares.get(name, 0.0) for name in (*sorted(self.wanted), CODE))
         return measures
+
+
+def _is_long_enough(document: Document) -> bool:
+    return len(document.text[:_LONG_ENOUGH].encode()) >= _LONG_ENOUGH
+
+
+def _contradicts(document: Document, found: Identified) -> bool:
+    """Whether nearly all of a text that is long enough is in another language than its source says."""
+    given = _known(document.language or "")
+    alike = {given}.union(*(group for group in _ALIKE if given in group))
+    return (
+        given in languages()
+        and found.label not in (*alike, MIXED)
+        and found.confidence >= _CERTAIN
+        and sum(found.shares.get(name, 0.0) for name in alike) < WRONG_LANGUAGE.threshold
+        and _is_long_enough(document)
+    )
 
 
 def _known(tag: str) -> str:

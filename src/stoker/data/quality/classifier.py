@@ -1,8 +1,9 @@
-"""A linear classifier of text: how much it is like the text that somebody held up as good.
+"""A classifier of text: how much it is like the text that somebody held up as good, in its words and in its form.
 
-Its score is the logistic function of `bias + sum of the weights of all runs of tokens / sqrt(number of runs)`.
-The square root lets a long text be judged with more certainty than a short one, and less than if its runs were
-independent. Weights are kept in 8 bits.
+Its score is the logistic function of `bias + sum of the weights of all runs of tokens / sqrt(number of runs) +
+weights of the measures of form`, times how usual the form is for good text. The square root lets a long text be
+judged with more certainty than a short one, and less than if its runs were independent. Weights of runs are kept in
+8 bits.
 """
 
 from __future__ import annotations
@@ -17,14 +18,26 @@ import numpy as np
 import numpy.typing as npt
 
 from stoker.data.quality.features import BUCKETS, summed, tokens_of
+from stoker.data.quality.form import NAMES, form_of
 from stoker.data.quality.model_file import file_state, read_model, write_model
+from stoker.data.quality.usual_form import UsualForms
 from stoker.errors import BadInput
 
 CLASSIFIER = "quality classifier"
 MADE_BY = "stoker data train-classifier"
 SCORE = "quality.score"
 """Name of the measure."""
-_FORMAT = 1
+_FORMAT = 2
+_USUAL = ("centre", "spread", "prototypes", "radii")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a classifier knows of the form of text."""
+
+    usual: UsualForms
+    weights: npt.NDArray[np.float64]
+    """Of the standardised measures [measures]."""
 
 
 @dataclass(frozen=True)
@@ -37,34 +50,54 @@ class Classifier:
     bias: float
     longest: int
     """Tokens of the longest run that it looks at."""
+    form: Form | None
+    """None where there was too little good text to say which forms are usual: words alone decide."""
     description: dict[str, Any]
     """What it was trained on, and how: for people and for the ledger."""
 
     def score(self, text: str) -> float:
         """How likely `text` is one of the good ones, 0 to 1; 0.5 for text without tokens."""
-        total, runs = summed(tokens_of(text), self.longest, self.weights)
-        return logistic(self.bias + self.step * int(total) / math.sqrt(runs)) if runs else 0.5
+        tokens = tokens_of(text)
+        total, runs = summed(tokens, self.longest, self.weights)
+        if not runs:
+            return 0.5
+        value = self.bias + self.step * int(total) / math.sqrt(runs)
+        if self.form is None:
+            return logistic(value)
+        own = form_of(text, tokens)
+        value += float((self.form.usual.standardised(own) * self.form.weights).sum())
+        return logistic(value) * self.form.usual.likelihood(own)
 
     def write(self, path: Path) -> None:
         """Write it to `path`, whole or not at all."""
-        description = self.description | {
-            "format": _FORMAT,
-            "step": self.step,
-            "bias": self.bias,
-            "longest": self.longest,
-        }
-        write_model(path, CLASSIFIER, description, {"weights": self.weights})
+        facts: dict[str, Any] = {"format": _FORMAT, "form": None}
+        facts |= {name: getattr(self, name) for name in ("step", "bias", "longest")}
+        arrays: dict[str, npt.NDArray[Any]] = {"weights": self.weights}
+        if self.form is not None:
+            usual = self.form.usual
+            facts["form"] = {"distance": usual.distance, "repetition": usual.repetition, "measures": list(NAMES)}
+            arrays |= {name: getattr(usual, name) for name in _USUAL} | {"of_form": self.form.weights}
+        write_model(path, CLASSIFIER, self.description | facts, arrays)
 
     @classmethod
     def read(cls, path: Path) -> Classifier:
         """The classifier in a file. Raises `BadInput` where there is none, or one of another version."""
         stored = read_model(path, CLASSIFIER, MADE_BY)
         description = dict(stored.description)
-        form, step, bias, longest = (description.pop(name, None) for name in ("format", "step", "bias", "longest"))
+        form, step, bias, longest, facts = (
+            description.pop(name, None) for name in ("format", "step", "bias", "longest", "form")
+        )
         weights = stored.arrays.get("weights")
-        if form != _FORMAT or weights is None or weights.shape != (BUCKETS,) or weights.dtype != np.int8:
+        fits = weights is not None and weights.shape == (BUCKETS,) and weights.dtype == np.int8
+        if form != _FORMAT or not fits or (facts is not None and facts["measures"] != list(NAMES)):
             raise BadInput(f"{path} is a {CLASSIFIER} of another version; train it again: {MADE_BY}")
-        return cls(weights, float(step), float(bias), int(longest), description)
+        own = None
+        if facts is not None:
+            centre, spread, prototypes, radii = (stored.arrays[name] for name in _USUAL)
+            limits = float(facts["distance"]), float(facts["repetition"])
+            usual = UsualForms(centre, spread, prototypes, radii, *limits)
+            own = Form(usual, stored.arrays["of_form"])
+        return cls(stored.arrays["weights"], float(step), float(bias), int(longest), own, description)
 
 
 def loaded_classifier(path: str) -> Classifier:

@@ -49,7 +49,7 @@ def read_texts(paths: Sequence[Path], text_field: str, progress: Progress, task:
             raise BadInput(f"{task}: {path} does not exist; name files or folders of text")
     source = Source(name="text", paths=tuple(str(path.absolute()) for path in paths), text_field=text_field)
     files = list_files(source, Path.cwd())
-    with progress.task(task, sum(file.path.stat().st_size for file in files), "B") as counter:
+    with progress.task(task, sum(file.path.stat().st_size for file in files), "bytes") as counter:
         for file in files:
             for found in read_part(source, Part(file), _LARGEST):
                 if isinstance(found, Document) and (text := clean(found.text, found.kind)).strip():

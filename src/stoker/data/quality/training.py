@@ -1,15 +1,16 @@
 """Training of a classifier from text that is held up as good and text that is held up as bad.
 
 Logistic regression by stochastic gradient descent: steps by AdaGrad (Duchi, Hazan & Singer 2011), weights averaged
-over all steps (Polyak & Juditsky 1992), both classes weighing the same however many documents they have. One
-thread, documents in an order drawn from the seed: the same text and settings give the same file.
+over all steps (Polyak & Juditsky 1992), both classes weighing the same however many documents they have. Words and
+form are learnt together; which forms are usual is learnt from the good text alone. One thread, documents in an
+order drawn from the seed: the same text and settings give the same file.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ import numpy.typing as npt
 
 from stoker.counter_random import key_of, permutation
 from stoker.data.kernels import compiled
-from stoker.data.quality.classifier import Classifier, quantised
+from stoker.data.quality.classifier import Classifier, Form, quantised
 from stoker.data.quality.evaluation import Judged, Report, report_of
 from stoker.data.quality.features import BUCKETS, buckets_of, tokens_of
+from stoker.data.quality.form import NAMES, form_of
 from stoker.data.quality.telling import TellingRun, telling_runs
 from stoker.data.quality.texts import TextDigest, content_draw, group_of, require_texts
+from stoker.data.quality.usual_form import usual_forms
 
 _LEAST = 20
 """Documents of each side below which nothing is learnt, and nothing could be said of how well."""
@@ -42,6 +45,8 @@ class Settings:
     held_out: float = 0.2
     """Share of the documents that is judged on and not learnt from, chosen by their content."""
     seed: int = 0
+    form: bool = True
+    """Whether the form of text has a say, or words alone."""
 
 
 @dataclass(frozen=True)
@@ -80,17 +85,15 @@ def train_classifier(positive: Iterable[str], negative: Iterable[str], settings:
         name = "positive" if good else "negative"
         require_texts(learnt.good.count(good), _LEAST, f"the {name} text")
         require_texts(judged.good.count(good), 1, f"the {name} text that is held out")
-    weights, bias = _fitted(learnt, settings)
-    small, step = quantised(weights)
+    classifier = _fitted(learnt, settings)
     description = {
-        "settings": {name: getattr(settings, name) for name in ("longest", "epochs", "rate", "held_out", "seed")},
+        "settings": {name: getattr(settings, name) for name in Settings.__slots__},
         "positive": digests[0].as_json(),
         "negative": digests[1].as_json(),
     }
-    classifier = Classifier(small, step, bias, settings.longest, description)
     found = [Judged(classifier.score(text), good, group_of(text)) for text, good in _pairs(judged)]
     report = report_of(found)
-    described = Classifier(small, step, bias, settings.longest, description | {"held_out": report.as_json()})
+    described = replace(classifier, description=description | {"held_out": report.as_json()})
     return Trained(described, report, *telling_runs(learnt.texts, learnt.sides, described))
 
 
@@ -106,31 +109,40 @@ def _distinct(texts: Iterable[str]) -> Iterator[str]:
             yield text[:_LONGEST_TEXT]
 
 
-def _fitted(sample: _Sample, settings: Settings) -> tuple[npt.NDArray[np.float64], float]:
-    """(averaged weights [buckets], bias)."""
-    rows: Sequence[npt.NDArray[np.int32]] = [buckets_of(tokens_of(text), settings.longest) for text in sample.texts]
+def _fitted(sample: _Sample, settings: Settings) -> Classifier:
+    tokens = [tokens_of(text) for text in sample.texts]
+    rows: Sequence[npt.NDArray[np.int32]] = [buckets_of(own, settings.longest) for own in tokens]
+    forms = np.stack([form_of(text, own) for text, own in zip(sample.texts, tokens, strict=True)])
+    usual = usual_forms(forms[sample.sides], settings.seed) if settings.form else None
+    seen = np.zeros((len(forms), len(NAMES))) if usual is None else usual.standardised(forms)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(row) for row in rows], dtype=np.int64)])
     order = np.concatenate(
         [permutation(key_of(settings.seed, "epoch", epoch), len(rows)) for epoch in range(settings.epochs)]
     )
     targets = sample.sides.astype(np.float64)
     costs = 0.5 / np.where(targets > 0, targets.mean(), 1 - targets.mean())
-    weights, bias = _descended(np.concatenate(rows), offsets, targets, costs, order, settings.rate)
-    return weights, float(bias)
+    weights, of_form, bias = _descended(np.concatenate(rows), offsets, seen, targets, costs, order, settings.rate)
+    small, step = quantised(weights)
+    form = None if usual is None else Form(usual, of_form)
+    return Classifier(small, step, float(bias), settings.longest, form, {})
 
 
 @compiled
-def _descended(buckets: Any, offsets: Any, targets: Any, costs: Any, order: Any, rate: float) -> Any:
-    """(averaged weights, averaged bias) after one step for each entry of `order`."""
+def _descended(buckets: Any, offsets: Any, forms: Any, targets: Any, costs: Any, order: Any, rate: float) -> Any:
+    """Averaged (weights of buckets, weights of measures of form, bias) after a step for each entry of `order`."""
     weights, squares, late = np.zeros(BUCKETS), np.full(BUCKETS, 1e-8), np.zeros(BUCKETS)
-    bias, bias_squares, bias_late = 0.0, 1e-8, 0.0
+    # The bias stands behind the measures of form, as that of a measure which is always 1.
+    dense = np.ones((forms.shape[0], forms.shape[1] + 1))
+    dense[:, :-1] = forms
+    dense_weights, dense_late = np.zeros(dense.shape[1]), np.zeros(dense.shape[1])
+    dense_squares = np.full(dense.shape[1], 1e-8)
     for turn in range(order.size):
         document = order[turn]
         own = buckets[offsets[document] : offsets[document + 1]]
         if own.size == 0:
             continue
         size = 1 / np.sqrt(own.size)
-        value = bias
+        value = (dense[document] * dense_weights).sum()
         for bucket in own:
             value += weights[bucket] * size
         wrong = costs[document] * (1 / (1 + np.exp(-min(max(value, -500.0), 500.0))) - targets[document])
@@ -140,9 +152,11 @@ def _descended(buckets: Any, offsets: Any, targets: Any, costs: Any, order: Any,
             change = rate * gradient / np.sqrt(squares[bucket])
             weights[bucket] -= change
             late[bucket] += change * turn
-        bias_squares += wrong * wrong
-        change = rate * wrong / np.sqrt(bias_squares)
-        bias -= change
-        bias_late += change * turn
+        gradients = wrong * dense[document]
+        dense_squares += gradients * gradients
+        changes = rate * gradients / np.sqrt(dense_squares)
+        dense_weights -= changes
+        dense_late += changes * turn
     # A change in turn t is missing from the first t of the averaged weights.
-    return weights + late / order.size, bias + bias_late / order.size
+    averaged = dense_weights + dense_late / order.size
+    return weights + late / order.size, averaged[:-1], averaged[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,10 +128,14 @@ def _format_of(source: Source, path: Location) -> Format:
 
 
 def _require_encoding(source: Source) -> None:
+    encoding, letters = source.encoding or "utf-8", "text"
     try:
-        codecs.lookup(source.encoding or "utf-8")
-    except LookupError:
+        # Python also calls `hex` and `undefined` encodings; what they make is no text.
+        known = letters.encode(encoding).decode(encoding) == letters
+    except (LookupError, UnicodeError, ValueError, TypeError):
+        known = False
+    if not known:
         raise BadInput(
-            f"data.sources[{source.name}].encoding: `{source.encoding}` is no known encoding; "
+            f"data.sources[{source.name}].encoding: `{source.encoding}` is no known encoding of text; "
             "use one such as utf-8, gb18030, big5, utf-16, or leave it out to have it detected"
-        ) from None
+        )

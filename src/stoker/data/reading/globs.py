@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from stoker.errors import BadInput
+
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -16,7 +18,10 @@ def has_magic(pattern: str) -> bool:
 
 
 def matches(pattern: str) -> re.Pattern[str]:
-    """A glob over relative POSIX paths as a regular expression; `**` stands for any number of folders."""
+    """A glob over relative POSIX paths as a regular expression; `**` stands for any number of folders.
+
+    Raises `BadInput` for a range of characters that runs backwards.
+    """
     parts = pattern.split("/")
     expression = ""
     for index, part in enumerate(parts):
@@ -25,7 +30,10 @@ def matches(pattern: str) -> re.Pattern[str]:
             expression += ".*" if last else "(?:[^/]+/)*"
         else:
             expression += _segment(part) + ("" if last else "/")
-    return re.compile(expression + r"\Z", re.DOTALL)
+    try:
+        return re.compile(expression + r"\Z", re.DOTALL)
+    except re.error as error:
+        raise BadInput(f"`{pattern}` is not a pattern for names of files: {error.msg}; correct it") from None
 
 
 def _segment(part: str) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from stoker.data.reading.decoding import Undecodable, decode, decode_as
 
+_FITS_EVERYTHING = frozenset(("cp1252", "iso8859-1", "ascii"))
+"""What servers and editors declare for any page, and what nearly any bytes are text in."""
+_BEYOND_ASCII = re.compile("[\u0080-\u02ff\u2010-\u2122]+")
+_ENOUGH, _MOSTLY = 8, 0.6
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 
 
@@ -32,6 +37,8 @@ def known_encoding(name: str) -> str | None:
 def decode_page(raw: bytes, declared: str | None = None) -> str:
     """A page's text: a byte order mark first, valid UTF-8 next, then what the page declares, then detection.
 
+    A declared Latin-1, which fits any bytes, is not believed where the text would be accented letters in rows.
+
     `declared` is what was said outside of the page, such as in an HTTP header. Raises `Undecodable`.
     """
     try:
@@ -43,7 +50,15 @@ def decode_page(raw: bytes, declared: str | None = None) -> str:
             if name is None:
                 continue
             try:
-                return decode_as(raw, name)
+                text = decode_as(raw, name)
             except Undecodable:
                 continue  # pages often declare what they are not
+            if codecs.lookup(name).name not in _FITS_EVERYTHING or not _side_by_side(text):
+                return text
     return decode(raw)
+
+
+def _side_by_side(text: str) -> bool:
+    """Whether most characters beyond ASCII stand beside another, as accented letters do in no language."""
+    found = [len(one) for one in _BEYOND_ASCII.findall(text)]
+    return sum(found) >= _ENOUGH and sum(size for size in found if size > 1) > _MOSTLY * sum(found)

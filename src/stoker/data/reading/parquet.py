@@ -1,4 +1,4 @@
-"""Columns of text in Parquet files, a batch of rows at a time."""
+"""Columns of text in Parquet files, a batch of rows at a time, in bounded memory whatever a file unpacks to."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stoker.data.document import Document, Fault
+from stoker.data.reading.parquet_pages import UnreadableHeader, largest_page
 from stoker.data.reading.read import Reading
 from stoker.data.reading.units import Part
 
 _BATCH_ROWS = 256
+_BATCH_BYTES = 256 << 20
+"""A batch of rows holds no more than this."""
+_PAGE_BYTES = 128 << 20
+"""A page that unpacks to more is not read, unless a single document may be so large. pyarrow takes some five times
+as much on the way; those who write files cut pages at about a megabyte."""
 
 
 def read(reading: Reading, part: Part) -> Iterator[Document | Fault]:
@@ -61,14 +67,35 @@ def _row_group(
 ) -> Iterator[Document | Fault]:
     row = first
     try:
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
+        page = _largest_page(reading, file, group, columns)
+        if page > max(_PAGE_BYTES, reading.maximum_bytes):
+            detail = f"these rows have a page that unpacks to {page} bytes; write the file with smaller pages"
+            yield reading.fault(f"rows {row} to {last}", "too_large", detail)
+            return
+        size = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(page, 1)))
+        for batch in file.iter_batches(size, row_groups=[group], columns=columns, use_threads=False):
             texts = batch.column(0)
             identifiers = batch.column(1) if len(columns) > 1 else None
             for index in range(batch.num_rows):
                 yield _document(reading, row, texts[index], None if identifiers is None else identifiers[index])
                 row += 1
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnreadableHeader) as error:
         yield reading.fault(f"rows {row} to {last}", "damaged", f"these rows cannot be read ({_first_line(error)})")
+
+
+def _largest_page(reading: Reading, file: pq.ParquetFile, group: int, columns: list[str]) -> int:
+    """Unpacked bytes of the largest page of some columns; 0 where the file is elsewhere, and would be fetched twice
+    for it. Raises `UnreadableHeader` and `OSError`."""
+    path, metadata, largest = reading.file.path, file.metadata.row_group(group), 0
+    if not isinstance(path, Path):
+        return 0
+    with path.open("rb") as stream:
+        for number in range(metadata.num_columns):
+            column = metadata.column(number)
+            if column.path_in_schema in columns:
+                begin = column.dictionary_page_offset or column.data_page_offset
+                largest = max(largest, largest_page(stream, begin, column.total_compressed_size))
+    return largest
 
 
 def _document(reading: Reading, row: int, text: pa.Scalar, identifier: pa.Scalar | None) -> Document | Fault:

@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from stoker.data.reading.decoding import Undecodable, detect_encoding
 from stoker.data.reading.files import InputFile
 from stoker.data.reading.open import COMPRESSED, Location
@@ -115,6 +112,9 @@ def _cut(file: InputFile, size: int) -> Iterator[Part]:
 
 def _row_groups(file: InputFile, size: int) -> Iterator[tuple[Part, int]]:
     """Parts of a Parquet file of about `UNIT_BYTES`, with their share of its bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq  # by no recipe that is only checked
+
     try:
         with file.path.open("rb") as stream:
             metadata = pq.read_metadata(stream)

@@ -19,7 +19,9 @@ from stoker.data.deduplication.stored_rows import stored_rows
 from stoker.data.ledger.schema import MEASURE
 from stoker.data.reading.units import Unit
 from stoker.data.stages.read_and_clean import read_histories, unit_file
+from stoker.data.stages.spoilt import spoilt
 from stoker.errors import BadInput
+from stoker.plural import counted
 from stoker.recipe import Deduplication, Kind
 
 Integers = npt.NDArray[np.int64]
@@ -102,6 +104,10 @@ class Candidates:
         self._touched += _PAGES + int(offsets[row + 1] - offsets[row])
         if unit not in self._mapped:
             file = unit_file(self._folder, self._units[unit].number, "text")
+            if (found := file.stat().st_size) != offsets[-1]:
+                raise spoilt(
+                    file, self._folder.parent, f"{counted(int(offsets[-1]), 'bytes')} expected, found {found}"
+                )
             self._mapped[unit] = np.asarray(np.memmap(file, np.uint8, mode="r")) if offsets[-1] else _NOTHING
         return self._mapped[unit][int(offsets[row]) : int(offsets[row + 1])]
 

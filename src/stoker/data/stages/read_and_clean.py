@@ -28,8 +28,11 @@ from stoker.data.executors import WorkerDied
 from stoker.data.executors.worker import limit_next_piece
 from stoker.data.ledger.schema import MEASURE, READING, measure_fields
 from stoker.data.operators import Operator, judge, operators_of
+from stoker.data.reading.first_documents import stopped_by
 from stoker.data.reading.read import read_part
 from stoker.data.reading.units import Unit
+from stoker.data.stages.spoilt import spoilt
+from stoker.data.stages.warm_up import warm_up
 from stoker.data.stages.watch import Limits, Place, Step, Watch, noted_place
 from stoker.durable_files import durable_file
 from stoker.errors import BadInput, StokerError
@@ -126,6 +129,7 @@ def read_unit(job: ReadUnit) -> UnitRead:
     note = unit_file(job.folder, number, "note")
     watch = Watch(note, Limits(job.document_seconds, limit_next_piece), dict(job.set_aside))
     operators = operators_of(job.unit.source, job.cleaning)
+    warm_up(job.unit.source, operators, job.deduplication)
     measures = tuple(name for one in operators for name in one.measures)
     schema = pa.schema([*SCHEMA, *measure_fields(measures)])
     with (
@@ -247,7 +251,7 @@ def _judged_rows(
                 yield index, found, _judged_apart(found, operators, index, watch)
                 continue
             if job.stop_on_fault and found.reason != POISONED:
-                raise BadInput(_stopped(found))
+                raise BadInput(stopped_by(found))
             yield index, None, (_fault_row(found, source), {}, None)
 
 
@@ -360,17 +364,14 @@ def _poisoned_row(document: Document, why: str) -> dict[str, Any]:
     }
 
 
-def _stopped(fault: Fault) -> str:
-    return (
-        f"data.sources[{fault.source}]: {fault.file}, {fault.position}: {fault.reason}: {fault.detail}. "
-        "Repair it, or let data.on_error be `skip` to count such places and go on, up to data.error_budget"
-    )
-
-
 def read_histories(folder: Path, units: Sequence[Unit], columns: list[str] | None = None) -> pa.Table:
-    """The rows of all units, one under another."""
-    tables = [
-        pq.read_table(unit_file(folder, unit.number, "parquet"), columns=columns, use_threads=False)
-        for unit in units
-    ]
+    """The rows of all units, one under another. Raises `StokerError` where a table is not as it was written."""
+    tables = [_history(unit_file(folder, unit.number, "parquet"), folder, columns) for unit in units]
     return pa.concat_tables(tables) if tables else SCHEMA.empty_table().select(columns or SCHEMA.names)
+
+
+def _history(file: Path, folder: Path, columns: list[str] | None) -> pa.Table:
+    try:
+        return pq.read_table(file, columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise spoilt(file, folder.parent, str(error).split("\n")[0]) from None

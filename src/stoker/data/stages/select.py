@@ -19,6 +19,7 @@ from stoker.data.minhash import token_hashes
 from stoker.data.quality.shares import REASONS, cuts_of
 from stoker.data.stages.candidates import Candidates, Integers
 from stoker.data.stages.earlier import EarlierCorpora, Matches, joined_matches
+from stoker.data.stages.spoilt import spoilt
 from stoker.data.synthetic.share import OVER_SHARE, over_share
 from stoker.durable_files import durable_file
 from stoker.recipe import Data, Deduplication
@@ -75,11 +76,14 @@ class Selection:
 
     @classmethod
     def read(cls, path: Path) -> Selection:
-        """What `write` wrote."""
-        with open(path, "rb") as stream:
-            verdict, duplicate_of, similarity, edits = (np.load(stream) for _ in range(4))
-            passages = tuple(Edits.read(stream) for _ in range(int(edits)))
-            return cls(verdict, duplicate_of, similarity, passages, Matches.read(stream))
+        """What `write` wrote. Raises `StokerError` for anything else."""
+        try:
+            with open(path, "rb") as stream:
+                verdict, duplicate_of, similarity, edits = (np.load(stream) for _ in range(4))
+                passages = tuple(Edits.read(stream) for _ in range(int(edits)))
+                return cls(verdict, duplicate_of, similarity, passages, Matches.read(stream))
+        except (ValueError, EOFError) as error:
+            raise spoilt(path, path.parent, str(error).split("\n")[0] or "it is cut short") from None
 
 
 def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCorpora | None = None) -> Selection:

@@ -71,7 +71,7 @@ def tokenise(
         for split in SPLITS
     ]
     tokenizer = corpus / "tokenizer" / "tokenizer.json"
-    dtype = token_dtype(TextEncoder(tokenizer, settings).vocabulary_size)
+    dtype = token_dtype(text_encoder(tokenizer, settings).vocabulary_size)
     batches = [_batches(candidates, split.remaining) for split in splits]
     jobs = [EncodeTexts(tokenizer, settings, dtype, batch) for own in batches for batch in own]
     size = int(sum(candidates.bytes[split.remaining].sum() for split in splits))
@@ -79,7 +79,7 @@ def tokenise(
     written: dict[str, dict[str, list[Shard]]] = {}
     with progress.task("tokenise", sum(split.size for split in splits), "bytes") as task:
         for split, own in zip(splits, batches, strict=True):
-            task.advance(split.size - int(candidates.bytes[split.remaining].sum()))
+            task.skip(split.size - int(candidates.bytes[split.remaining].sum()))
             documents = _documents(islice(encoded, len(own)), task)
             shards = write_split(
                 split.folder,
@@ -140,7 +140,7 @@ class Encoded(NamedTuple):
 def encode_texts(job: EncodeTexts) -> Encoded:
     """Encode the texts of a job."""
     texts = list(job.texts)
-    found = _encoder(job.tokenizer, job.settings).encode_documents([text.tobytes().decode() for text in texts])
+    found = text_encoder(job.tokenizer, job.settings).encode_documents([text.tobytes().decode() for text in texts])
     return Encoded(
         ids=np.concatenate(found).astype(job.dtype),
         tokens=np.asarray([len(ids) for ids in found], np.int64),
@@ -149,7 +149,8 @@ def encode_texts(job: EncodeTexts) -> Encoded:
 
 
 @lru_cache(maxsize=1)
-def _encoder(tokenizer: Path, settings: Tokenizer) -> TextEncoder:
+def text_encoder(tokenizer: Path, settings: Tokenizer) -> TextEncoder:
+    """The encoder of a preparation, one in each process; `tokenizer` must not change from then on."""
     return TextEncoder(tokenizer, settings)
 
 

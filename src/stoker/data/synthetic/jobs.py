@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.durable_files import write_text
+from stoker.data.synthetic.json_lines import json_line, read_lines
+from stoker.durable_files import explained_disk_errors, hold, write_bytes
 from stoker.errors import BadInput
 
 
@@ -84,12 +86,7 @@ def read_prompts(path: Path) -> list[Prompt]:
 
     Without `id` a prompt is named by its line. Raises `BadInput` for a missing or empty file and for a wrong line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; give a file of prompts, one a line or JSON lines") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not UTF-8 (byte {error.start}); write prompts in UTF-8") from error
+    lines = read_lines(path, "give a file of prompts in UTF-8, one a line or JSON lines")
     prompts = [_prompt(line, number, path) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise BadInput(f"{path} holds no prompt")
@@ -109,7 +106,7 @@ def _prompt(line: str, number: int, path: Path) -> Prompt:
         if not isinstance(text, str) or not text:
             raise ValueError("`prompt` is no text")
         return Prompt(str(row.get("id", number)), text)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f'{path}, line {number}: expected an object such as {{"prompt": "…"}} ({error})') from error
 
 
@@ -166,12 +163,10 @@ class Journal:
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row."""
-        new = not self.path.exists()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab") as stream:
-            if not new and stream.tell() and not _ends_with_newline(self.path):
+            if stream.tell() and not _ends_with_newline(self.path):
                 stream.write(b"\n")  # what a kill left of a line
-            stream.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+            stream.write(json_line(row))
             stream.flush()
         self.rows[row["id"]] = row
 
@@ -179,9 +174,31 @@ class Journal:
         """Write the rows of `jobs` in their order as the output, whole or not at all; returns how many there
         are."""
         found = [self.rows[job.identifier] for job in jobs if job.identifier in self.rows]
-        write_text(self.output, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found))
+        write_bytes(self.output, b"".join(map(json_line, found)))
         self.path.unlink(missing_ok=True)
         return len(found)
+
+
+@contextmanager
+def held_journal(output: Path) -> Iterator[Journal]:
+    """The journal of `output`, which nobody else writes meanwhile.
+
+    Raises `BadInput` where another process does, and where no file can be put at `output`: asking costs money, and
+    is not begun in vain.
+    """
+    if not output.name or (output.exists() and not output.is_file()):
+        raise BadInput(f"'{output}' is no regular file; name one")
+    path = output.with_name(f".{output.name}.journal")
+    with explained_disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = open(path, "ab")  # noqa: SIM115, closed below
+    try:
+        hold(stream.fileno(), path, output)
+        yield Journal(output)
+    finally:
+        if path.is_file() and not path.stat().st_size:
+            path.unlink()
+        stream.close()
 
 
 def _ends_with_newline(path: Path) -> bool:

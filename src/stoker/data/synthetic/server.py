@@ -9,9 +9,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
 from stoker.data.synthetic.jobs import Answer, Job, Sampling
 from stoker.data.synthetic.writing import OutOfBudget
@@ -19,6 +22,8 @@ from stoker.errors import BadInput, StokerError
 
 _RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _LONGEST_WAIT = 60.0
+_LONGEST_ASKED_FOR = 3600.0
+"""Seconds that a server's `Retry-After` is heeded at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,11 @@ class ServerGenerator:
 
     Answers that mean "later" (429, 5xx, a lost connection) are asked again after 1, 2, 4 … seconds or what
     `Retry-After` says. Raises `BadInput` where the server refuses a request as wrong, `StokerError` where it stays
-    away, and `OutOfBudget`.
+    away, and `OutOfBudget`; made for what is no address of a server, it raises `BadInput` at once.
     """
 
     def __init__(self, server: Server, sampling: Sampling, sleep: Callable[[float], object] = time.sleep) -> None:
+        _require_address(server.url)
         self._server, self._sampling, self._sleep = server, sampling, sleep
         self._lock = threading.Lock()
         self._next_start = 0.0
@@ -125,9 +131,9 @@ class ServerGenerator:
                 last = f"{error.code} {error.reason}: {error.read(300).decode(errors='replace').strip()}"
                 if error.code not in _RETRIED:
                     raise BadInput(f"{address} refused the request: {last}") from error
-                with suppress(ValueError):  # it may also be a date
-                    wait = min(max(0.0, float(error.headers.get("Retry-After", ""))), _LONGEST_WAIT)
-            except (OSError, ValueError) as error:  # no connection, a lost one, an answer that is no JSON
+                asked = _asked_to_wait(error.headers.get("Retry-After"))
+                wait = wait if asked is None else asked
+            except (OSError, HTTPException, ValueError) as error:  # no connection, half an answer, no JSON
                 last = str(getattr(error, "reason", error)) or type(error).__name__
             if attempt + 1 < server.attempts:
                 self._sleep(wait)
@@ -142,3 +148,28 @@ class ServerGenerator:
             self._next_start = start + 60 / self._server.per_minute
         if start > now:
             self._sleep(start - now)
+
+
+def _require_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, a bracket that is not closed
+        right = False
+    if not right or not url.isprintable() or " " in url:
+        raise BadInput(f"{url!r} is no address of a server; give one such as http://localhost:8000/v1")
+
+
+def _asked_to_wait(written: str | None) -> float | None:
+    """Seconds that a `Retry-After` asks for: a number of them, or a date (RFC 9110, section 10.2.3)."""
+    if written is None:
+        return None
+    try:
+        seconds = float(written)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(written)
+        except ValueError:
+            return None
+        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return min(max(seconds, 0.0), _LONGEST_ASKED_FOR) if seconds == seconds else None

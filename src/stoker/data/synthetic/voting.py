@@ -11,10 +11,11 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Literal
 
 from stoker.data.minhash import jaccard, shingle_set
+from stoker.errors import BadInput
 
 By = Literal["answer", "text"]
 REASONS: Mapping[str, str] = {
@@ -29,10 +30,14 @@ _ANSWERS = (
     re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}"),
     re.compile(r"(?i)\b(?:the )?(?:final )?answer(?: is)?\s*[:：]?\s*(.+?)[.。]?\s*$", re.MULTILINE),
     re.compile(r"答案(?:是|为)?\s*[:：]?\s*(.+?)[。.]?\s*$", re.MULTILINE),
-    re.compile(r"(-?\d[\d,]*(?:\.\d+)?)(?!.*\d)", re.DOTALL),
+    re.compile(r"(-?\d[\d,]*(?:\.\d+)?)"),
 )
 """How answers are marked, in order of how sure a mark it is; the last takes the last number."""
 _SHINGLE = 3
+_WRITTEN_OUT = 400
+"""Places of a number that is compared by its value; that of any other is its text."""
+_EXACT = Context(prec=2 * _WRITTEN_OUT, traps=[InvalidOperation])
+"""Python's own context would round to 28 digits, and take two numbers for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +75,16 @@ class Vote:
 def vote(rows: Iterable[Mapping[str, Any]], rules: Rules) -> list[Vote]:
     """The fate of each row, in the order given. Rows have `prompt`, `text` and, if known, `model`.
 
-    Of those that agree the first is kept. The outcome does not depend on the order of prompts.
+    Of those that agree the first is kept. The outcome does not depend on the order of prompts. Raises `BadInput`
+    where the pattern is no regular expression.
     """
+    patterns = _patterns(rules.pattern)
     by_prompt: dict[str, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
     for place, row in enumerate(rows):
         by_prompt[str(row["prompt"])].append((place, row))
     fates: dict[int, Vote] = {}
     for own in by_prompt.values():
-        answers = [_answer(str(row["text"]), rules) if rules.by == "answer" else None for _, row in own]
+        answers = [_answer(str(row["text"]), patterns) if rules.by == "answer" else None for _, row in own]
         groups = _groups(answers, [str(row["text"]) for _, row in own], rules)
         fates |= _judged(own, answers, groups, rules)
     return [fates[place] for place in sorted(fates)]
@@ -138,8 +145,16 @@ def _groups(answers: Sequence[str | None], texts: Sequence[str], rules: Rules) -
     return groups
 
 
-def _answer(text: str, rules: Rules) -> str | None:
-    patterns = _ANSWERS if rules.pattern is None else (re.compile(rules.pattern, re.MULTILINE),)
+def _patterns(given: str | None) -> Sequence[re.Pattern[str]]:
+    if given is None:
+        return _ANSWERS
+    try:
+        return (re.compile(given, re.MULTILINE),)
+    except re.error as error:
+        raise BadInput(f"{given!r} is not a regular expression: {error}; correct it") from None
+
+
+def _answer(text: str, patterns: Sequence[re.Pattern[str]]) -> str | None:
     for pattern in patterns:
         if found := pattern.findall(text):
             return normalised(found[-1] if isinstance(found[-1], str) else found[-1][0]) or None
@@ -153,6 +168,8 @@ def normalised(answer: str) -> str:
     number = re.sub(r"(?<=\d),(?=\d{3})", "", plain)
     try:
         value = Decimal(number)
-        return format(value.normalize(), "f") if value.is_finite() else plain
+        # Written out, `1e999999` would be a million digits.
+        short = value.is_finite() and abs(value.adjusted()) <= _WRITTEN_OUT
+        return format(value.normalize(_EXACT), "f") if short else plain
     except InvalidOperation:
         return re.sub(r"\s+", " ", plain)

@@ -1,0 +1,26 @@
+"""A process that leaves pandas out makes arrays without it, and hides nothing from later imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import sys
+from stoker.data.light_imports import leave_pandas_out
+leave_pandas_out()
+import pyarrow
+array = pyarrow.array(["a", None])
+print("pandas" in sys.modules, array.to_pylist(), len(sys.meta_path) == {finders})
+"""
+
+
+def _told(program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_arrays_are_made_without_pandas() -> None:
+    finders = _told("import sys, stoker.data.light_imports, pyarrow; print(len(sys.meta_path))")
+    assert _told(_PROGRAM.format(finders=finders)) == "False ['a', None] True"
