@@ -73,14 +73,15 @@ def test_a_wrong_weight_that_is_found_many_steps_later_is_named_with_its_rank_an
     ("fault", "step", "first"),
     [
         pytest.param("bitflip_local_gradient@6:{rank}:bit=20", 6, 6, id="in the step that is looked at"),
-        pytest.param("bitflip_weight@5:{rank}", 6, 5, id="before it"),
+        pytest.param("bitflip_weight@5:{rank}:bit=22", 6, 5, id="before it"),
     ],
 )
 @pytest.mark.parametrize("rank", [0, 1])
 def test_of_two_ranks_that_disagree_the_step_that_is_done_again_tells_who_was_wrong(
     tmp_path: Path, fault: str, step: int, first: int, rank: int
 ) -> None:
-    recipe = write_job(tmp_path, recovery__spot_check_every=3, evaluation__every=0, training__steps=8)
+    one_batch = {"training__global_batch_size": 8, "training__micro_batch_size": 4}  # all is looked at
+    recipe = write_job(tmp_path, recovery__spot_check_every=3, evaluation__every=0, training__steps=8, **one_batch)
     layout, fault = ["layout.dp_replicate=2", "recovery.compare_every=100"], fault.format(rank=rank)
     result = stoker("drill", recipe, *layout, "--fault", fault, "--json", "--folder", tmp_path / "drills")
     assert result.stdout, result.stderr

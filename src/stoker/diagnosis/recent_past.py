@@ -81,7 +81,9 @@ def rolling_low(values: Numbers, window: int, fewest: int = 3) -> Numbers:
 
     What disturbs a machine makes steps longer and none shorter: of a few of them the shorter ones say more.
     """
-    return _numbers(pl.Series(values, nan_to_null=True).rolling_quantile(0.25, "nearest", window, min_samples=fewest))
+    return _numbers(
+        pl.Series(values, nan_to_null=True).rolling_quantile(0.25, "nearest", window, min_samples=fewest)
+    )
 
 
 def past_quantile(values: Numbers, quantile: float, rows: int, fewest: int = 3) -> Numbers:
