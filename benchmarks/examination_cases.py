@@ -201,7 +201,7 @@ def _shifted(case: Case, draw: _Draw) -> Case:
 def _wrong_numbers(case: Case, draw: _Draw) -> Case:
     draw.recipe["checkpoint"]["every"] = 20
     step, rank = draw.step(), draw.rank()
-    # A gradient's lower bits move neither loss nor norms: what nothing shows is for spot checks, see benchmarks/corruption.py.
+    # A gradient's lower bits move neither loss nor norms: those are for spot checks, see benchmarks/corruption.py.
     options = f"bit=30,steps={draw.dice.randint(1, 3)}"
     faults = (f"bitflip_local_gradient@{step}:{rank}:{options}", f"bitflip_weight@{step}:{rank}:bit=28")
     kinds = ("silent_corruption", "spike", "nan", "gradient_growth")

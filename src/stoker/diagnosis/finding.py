@@ -121,9 +121,8 @@ class Finding(BaseModel):
 
     @property
     def rank_of_importance(self) -> tuple[int, int, float, float, int]:
-        """Sorts findings, the most important first: severity, then what has a cause (of the pace behind what the model
-        learns), what needs nothing done and what is unknown, then by the evidence for the cause, how sure, and the
-        earlier."""
+        """Sorts findings, the most important first: severity; then what the model learns before the pace and what
+        needs nothing done, and what is unknown last; then the evidence for the cause, how sure, and the earlier."""
         known = 2 if self.cause == UNKNOWN else int(self.kind in PACE or self.cause == BENIGN)
         sure = round(self.confidence, 2)
         return -WEIGHT[self.severity], known, -(self.score or 0.0), -sure, self.first_step or 0

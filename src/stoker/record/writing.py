@@ -194,7 +194,7 @@ class RecordWriter:
         self._size = len(frames)
 
     def _refuse_if_replaced(self, descriptor: int) -> None:
-        if not os.path.samestat(os.fstat(descriptor), os.stat(self.live_file)):
+        if not os.path.samestat(os.fstat(descriptor), self.live_file.stat()):
             raise StokerError(f"{self.live_file} has another writer now; this one was taken for gone")
 
     def _keep_damaged_file(self) -> None:

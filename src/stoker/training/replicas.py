@@ -5,9 +5,9 @@ experts that are divided over replicas there may be one copy, or one in every se
 run goes back to its last checkpoint, which was compared before it was saved, and does the steps again: whoever now
 has another digest than the first time was wrong the first time. With three replicas or more the majority names it.
 
-A wrong weight makes its own rank's gradients wrong, and by their sum everybody's weights a step later. So the losses
-that each rank computes alone are kept until replicas are seen to agree: whose are the first to come out otherwise
-when the steps are done again holds the wrong weight, and since that step.
+A wrong weight makes its own rank's gradients wrong, and by their sum everybody's weights a step later. So the
+losses that each rank computes alone are kept until replicas are seen to agree: whose are the first to come out
+otherwise when the steps are done again holds the wrong weight, and since that step.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Replicas:
         return None if (kept := self._read()) is None else int(kept["step"])
 
     def who_was_wrong(self) -> dict[str, Any]:
-        """For the record: `ranks` whose state after the suspected step, now done again, is another one than the first
-        time, and the `first_step` in which that shows (None where it is not known). Forgets the suspicion.
+        """For the record: `ranks` whose state after the suspected step, now done again, is another one than the
+        first time, and the `first_step` in which that shows (None where unknown). Forgets the suspicion.
         """
         kept = self._read()
         assert kept is not None, "a step is suspected"
