@@ -34,6 +34,8 @@ class Case:
     """The source at fault, where one is."""
     supervised: bool = False
     """Whether it takes the whole command: what is restarted, or hangs."""
+    may_stop: bool = False
+    """Whether the run may end by itself and say why, instead of going on with a machine that computes wrongly."""
 
     @property
     def name(self) -> str:
@@ -205,7 +207,8 @@ def _wrong_numbers(case: Case, draw: _Draw) -> Case:
     options = f"bit=30,steps={draw.dice.randint(1, 3)}"
     faults = (f"bitflip_local_gradient@{step}:{rank}:{options}", f"bitflip_weight@{step}:{rank}:bit=28")
     kinds = ("silent_corruption", "spike", "nan", "gradient_growth")
-    return replace(case, faults=(draw.dice.choice(faults),), kinds=kinds, step=step, rank=rank, late=25)
+    fault = draw.dice.choice(faults)
+    return replace(case, faults=(fault,), kinds=kinds, step=step, rank=rank, late=25, may_stop=True)
 
 
 def _hung(case: Case, draw: _Draw) -> Case:

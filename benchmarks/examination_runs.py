@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from multiprocessing import connection, get_context
 from pathlib import Path
@@ -93,6 +94,10 @@ def run_case(folder: Path, case: Case) -> None:
     _train_ranks(loaded, run, corpus, faults)
 
 
+class StoppedByItself(RuntimeError):
+    """A rank has ended the run, and said why."""
+
+
 def _train_ranks(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, faults: tuple[Any, ...]) -> None:
     """The ranks alone, without what is measured and planned before."""
     recipe = loaded.recipe
@@ -115,7 +120,7 @@ def _train_ranks(loaded: LoadedRecipe, run: RunDirectory, corpus: Corpus, faults
                 next(one for one in listening if one.messages is ready).receive()
         for one in processes:
             if one.failure is not None:
-                raise RuntimeError(one.failure["message"])
+                raise StoppedByItself(one.failure["message"])
     finally:
         end_ranks(processes)
 
@@ -176,7 +181,8 @@ def examine(folder: Path, again: bool, case: Case) -> None:
     (run / SAID).unlink(missing_ok=True)
     try:
         if not again:
-            run_case(folder, case)
+            with suppress(StoppedByItself) if case.may_stop else nullcontext():
+                run_case(folder, case)
         found["findings"] = ask(run)
         found["live"] = live(case, run)
         if (run / SAMPLES).is_file():

@@ -121,9 +121,10 @@ class Finding(BaseModel):
 
     @property
     def rank_of_importance(self) -> tuple[int, int, float, float, int]:
-        """Sorts findings, the most important first: severity; then what the model learns before the pace and what
-        needs nothing done, and what is unknown last; then the evidence for the cause, how sure, and the earlier."""
-        known = 2 if self.cause == UNKNOWN else int(self.kind in PACE or self.cause == BENIGN)
+        """Sorts findings, the most important first: severity; then notes about the pace and what needs nothing done
+        behind others, and what is unknown last; then the evidence for the cause, how sure, and the earlier."""
+        of_pace = self.severity == "note" and self.kind in PACE
+        known = 2 if self.cause == UNKNOWN else int(of_pace or self.cause == BENIGN)
         sure = round(self.confidence, 2)
         return -WEIGHT[self.severity], known, -(self.score or 0.0), -sure, self.first_step or 0
 

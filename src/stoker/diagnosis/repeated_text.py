@@ -44,14 +44,16 @@ def find_repeated_text(text: Text, steps: Steps) -> list[Finding]:
 
     A stretch of a document is repetitive when four tenths of its 4-grams of tokens came before in it. Under the
     run's own share of such stretches a step has k of its n with the likelihood of a binomial distribution; the
-    score is its logarithm's distance from the share that was seen, less the logarithm of the number of steps.
+    score is its logarithm's distance from the share that was seen, less the logarithm of the number of steps. The
+    share is first that of most steps; what stands out then is held against all others, since tables and lists are
+    rare and half of the steps have none.
     """
     looked = [one for one in _looked_at(text, steps) if one.stretches]
     if len(looked) < _FEWEST_STEPS:
         return []
     # Half of the steps know nothing of a fault of a few: what is usual is what most have.
     ordered = sorted(looked, key=lambda one: one.share)[: -(-len(looked) * 9 // 10)]
-    usual = (sum(len(one.repetitive) for one in ordered) + 1) / (sum(one.stretches for one in ordered) + 2)
+    usual = _usual(ordered)
     scores = [_nats(len(one.repetitive), one.stretches, usual) - math.log(len(looked)) for one in looked]
     found: list[list[tuple[_Step, float]]] = []
     for number, (one, score) in enumerate(zip(looked, scores, strict=True)):
@@ -61,7 +63,19 @@ def find_repeated_text(text: Text, steps: Steps) -> list[Finding]:
             found[-1].append((one, score))
         else:
             found.append([(one, score)])
-    return [_finding(text, group, usual) for group in found]
+    return [one for group in found if (one := _against_others(text, looked, group)) is not None]
+
+
+def _against_others(text: Text, looked: Sequence[_Step], group: Sequence[tuple[_Step, float]]) -> Finding | None:
+    first, last = group[0][0].step, group[-1][0].step
+    others = [one for one in looked if not first <= one.step <= last]
+    usual = _usual(others)
+    scored = [(one, _nats(len(one.repetitive), one.stretches, usual) - math.log(len(looked))) for one, _ in group]
+    return _finding(text, scored, usual) if max(score for _, score in scored) >= _LEAST_SCORE else None
+
+
+def _usual(steps: Sequence[_Step]) -> float:
+    return (sum(len(one.repetitive) for one in steps) + 1) / (sum(one.stretches for one in steps) + 2)
 
 
 def _looked_at(text: Text, steps: Steps) -> Iterable[_Step]:
