@@ -277,6 +277,29 @@ def test_a_rank_that_computes_wrong_bits_again_is_an_alarm_and_once_a_warning(tm
     assert {one.cause for one in found.values()} == {"wrong_numbers"}
 
 
+def test_what_is_wrong_again_in_an_earlier_step_that_is_done_again_began_where_it_was_seen_first(
+    tmp_path: Path,
+) -> None:
+    run = write_run(tmp_path, step_rows())
+    first, again = (event("silent_corruption", step, ranks=[0, 1], verdict="undecided") for step in (128, 124))
+    write_run(tmp_path, [first, {**again, "time": first["time"] + 1}], kind="event")
+    (finding,) = diagnose(run).findings
+    assert (finding.first_step, finding.last_step) == (128, 128)
+
+
+def test_of_two_ranks_that_disagreed_only_the_one_that_was_wrong_is_named_once_that_is_known(
+    tmp_path: Path,
+) -> None:
+    run = write_run(tmp_path, step_rows())
+    wrong = [
+        event("silent_corruption", 88, ranks=[0, 1], verdict="undecided"),
+        event("silent_corruption", 88, ranks=[0], verdict="transient", settles=True, first_step=82),
+    ]
+    write_run(tmp_path, wrong, kind="event")
+    (finding,) = diagnose(run).findings
+    assert (finding.first_step, finding.ranks) == (82, (0,))
+
+
 def test_the_same_failure_many_times_is_one_finding_that_counts_them(tmp_path: Path) -> None:
     run = write_run(tmp_path, step_rows())
     killed = [event("failure", step, kind="killed", ranks=[1], message="SIGKILL") for step in range(20, 120, 10)]

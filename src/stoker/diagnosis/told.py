@@ -32,10 +32,16 @@ def told(events: Iterable[Event], last_step: int | None) -> list[Finding]:
     `last_step` is the last of the run's final history: what was followed by steps no longer stands in the way.
     """
     found: dict[tuple[Any, ...], list[Finding]] = {}
+    wrong_since: int | None = None
     for event in _without_settled(events):
         tell = _TELLERS.get(str(event.get("event")))
         if tell is not None:
             finding = tell(event, _went_on(event, last_step))
+            if finding.kind == "silent_corruption" and finding.last_step is not None:
+                # A step that is wrong when it is done again, and was right before, is none in which it began.
+                wrong_since = finding.first_step if wrong_since is None else wrong_since
+                if wrong_since is not None and finding.last_step < wrong_since:
+                    finding = finding.model_copy(update={"first_step": wrong_since, "last_step": wrong_since})
             key: tuple[Any, ...] = (finding.kind, finding.ranks, finding.cause)
             if finding.kind in _ONCE_EACH:
                 key = (*key, finding.first_step)
