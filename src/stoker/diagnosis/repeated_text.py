@@ -63,7 +63,8 @@ def find_repeated_text(text: Text, steps: Steps) -> list[Finding]:
             found[-1].append((one, score))
         else:
             found.append([(one, score)])
-    return [one for group in found if (one := _against_others(text, looked, group)) is not None]
+    told = [_against_others(text, looked, group) for group in found]
+    return [finding for finding in told if finding is not None]
 
 
 def _against_others(text: Text, looked: Sequence[_Step], group: Sequence[tuple[_Step, float]]) -> Finding | None:
