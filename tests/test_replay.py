@@ -13,10 +13,11 @@ import pytest
 from stoker.dashboard.moment import documents_of
 from stoker.dashboard.watched import WatchedRun
 from stoker.data.corpus import Corpus
+from stoker.data.feeding.as_recorded import FeedAsRecorded
 from stoker.progress import Silent
 from stoker.recipe.loading import load_recipe
 from stoker.record import Record
-from stoker.replay import _as_recorded, _FeedAsRecorded, replay_steps
+from stoker.replay import _as_recorded, replay_steps
 from stoker.run_directory import RunDirectory
 from stoker.training.origin import corpus_of
 from tests.changed_imports import python_path_that_changes
@@ -128,7 +129,7 @@ def test_a_step_comes_out_as_it_was_recorded_where_the_state_before_it_is_saved(
 def test_a_step_is_replayed_with_the_samples_that_it_was_given(corpus: Corpus, tmp_path: Path) -> None:
     run = run_with(corpus, tmp_path, "repeat_batch@20:steps=2,strength=0.5")
     recipe = load_recipe(run.recipe).recipe
-    feed = _FeedAsRecorded(corpus_of(run), recipe, _as_recorded(run)[0])
+    feed = FeedAsRecorded(corpus_of(run), recipe, _as_recorded(run)[0])
     digests = Record(run.record).steps(["batch_digest"])
     for step, digest, _ in digests.iter_rows():
         assert feed.digest(step) == digest

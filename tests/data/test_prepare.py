@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 
 from stoker.data.corpus import Corpus
 from stoker.data.executors import processor_count
-from stoker.data.executors.worker import Worker
+from stoker.data.executors.nursery import Nursery
+from stoker.data.executors.worker import Worker, WorkerLimits
 from stoker.data.fingerprint import take_inputs
 from stoker.data.ledger import Ledger
 from stoker.data.prepare import prepare
@@ -420,9 +421,9 @@ def test_a_senseless_number_of_workers_starts_a_sensible_one(
     started: list[int] = []
 
     class Counted(Worker):
-        def __init__(self, memory: int) -> None:
-            started.append(memory)
-            super().__init__(memory)
+        def __init__(self, limits: WorkerLimits, home: Nursery | None) -> None:
+            started.append(limits.memory)
+            super().__init__(limits, home)
 
     monkeypatch.setattr("stoker.data.executors.local.Worker", Counted)
     write_text_files(tmp_path / "text")

@@ -60,10 +60,10 @@ JUNK: dict[str, tuple[Kind, str | None, str, set[str]]] = {
         {"mojibake", "replacement_characters"},
     ),
     "lost for good": ("prose", "zh", "锟斤拷锟斤拷锟斤拷测试锟斤拷锟斤拷" * 5, {"mojibake"}),
-    "GBK read as Latin-1": (
+    "GBK read as Latin-1, with bytes that are lost": (  # whole, it would be repaired
         "prose",
         "zh",
-        "程序语言的历史非常悠久".encode("gbk").decode("latin-1") * 4,
+        ("程序语言的历史非常悠久".encode("gbk") + b"\xff").decode("latin-1") * 4,
         {"mojibake"},
     ),
     "replacement characters": ("prose", "zh", "这是��个测试��文档��，里面有��乱码" * 5, {"replacement_characters"}),

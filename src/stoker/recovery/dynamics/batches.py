@@ -69,6 +69,10 @@ class DisturbedFeed(Feed):
         other = self._other(step)
         return super().valid_tokens(step) if other is None else other.valid_tokens(step)
 
+    def _digest(self, step: int, whole: list[MicroBatch] | None) -> str:
+        other = self._other(step) if whole is None else None
+        return super()._digest(step, whole) if other is None else other._digest(step, None)
+
     def recipe_at(self, step: int) -> Recipe:
         """The recipe by which the step's sequences are as long as they are."""
         other = self._other(step)
