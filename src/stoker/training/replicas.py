@@ -30,6 +30,7 @@ from stoker.durable_files import write_json
 from stoker.parallel import World
 from stoker.parallel.placement import Held
 
+_STEPS_KEPT = 10_000
 Digests = tuple[tuple[int, int], ...]
 """Of one rank's tensors, in order of name."""
 
@@ -82,6 +83,8 @@ class Replicas:
             return
         if not self._doing_again or step not in self._sums:
             self._sums[step] = own_sums
+            if len(self._sums) > _STEPS_KEPT:  # where replicas are compared seldom, or never
+                del self._sums[next(iter(self._sums))]
         elif not self._other_since and self._sums[step] != own_sums:
             self._other_since = step
 

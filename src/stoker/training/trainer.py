@@ -348,7 +348,8 @@ class Trainer:
             self.saver.forget()  # nothing goes on from a state that may be wrong
             why = "It did so before." if again else "There is no state to go back to, or it was done too often."
             raise verdict.refusal(step, why)
-        self.replicas.watch()
+        if verdict.kind == "undecided":
+            self.replicas.watch()
         self._go_back(earlier, [guard.do_again(step, earlier, str(verdict))])
 
     def _compare_clocks(self) -> None:
