@@ -137,11 +137,10 @@ def find_all(rows: RunRows) -> list[Finding]:
     for detect in (_of_loss, _of_figures, _of_recipe, _of_time, _of_ranks, _of_routing, _of_evaluations):
         found += detect(rows)
     found += find_document_spikes(rows.documents)
-    if rows.text is not None:
-        found += find_faint_spikes(rows.curve("loss"))
+    near = max(8, window_of(steps.size) // 4) * rows.spacing
+    found += find_faint_spikes(rows.curve("loss"), rows.curve("gradient_norm"), found, near)
     found = without_planned(found, rows.planned, steps, rows.loss_by_source)
     found += _of_batches(rows, found)
-    near = max(8, window_of(steps.size) // 4) * rows.spacing
     incidents = together(found, near)
     read = sum(any(one.kind in LOSS_KINDS and one.confidence > FAINT for one in own) for _, own in incidents)
     merged = [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
 from stoker.diagnosis.excursion import Excursion, excursions
-from stoker.diagnosis.finding import Evidence, Finding, confidence_of
+from stoker.diagnosis.finding import Evidence, Finding, Kind, confidence_of
 from stoker.diagnosis.recent_past import (
     TO_DEVIATIONS,
     Curve,
@@ -21,44 +23,64 @@ from stoker.diagnosis.remedies import remedy
 
 _DEVIATIONS, _FAINT_DEVIATIONS = 5.0, 4.0
 _LEAST_DEVIATION = 0.02
+_LEAST_OF_ALL = 0.01
+"""The mean over a batch is steadier than its worst documents."""
+_LEAST_OF_GRADIENT = 0.05
 _MOST_ROWS = 32
 _MOST_FAINT = 8
 LOOKED_AT = float(np.log(_MOST_FAINT))
 """Nats more that the text of such spikes has to say, since so many are looked at."""
 FAINT = 0.3
 """How sure a finding is that is none unless its documents are at fault."""
+_FIRM = 0.5
+_STRONGER: tuple[Kind, ...] = ("spike", "divergence", "gradient_growth", "gradient_shift", "nan")
 _FEWEST_ROWS = 16
 
 
-def _short_excursions(curve: Curve, deviations: float) -> list[Excursion]:
+def _short_excursions(curve: Curve, deviations: float, least: float) -> list[Excursion]:
     logs = np.log(curve.values)
     window = window_of(logs.size)
     expected = shifted(rolling_median(logs, window), 1)
     away = logs - expected
-    # Around its own median: that the curve falls is none of its noise.
-    spread = shifted(TO_DEVIATIONS * past_median(np.abs(away - rolling_median(away, window)), 2 * window), 1)
-    limit = np.where(np.isfinite(expected), deviations * np.fmax(spread, _LEAST_DEVIATION), np.inf)
+    # Around its own median: that the curve falls is none of its noise, and hides no rise.
+    behind = rolling_median(away, window)
+    expected = expected + np.fmin(shifted(behind, 1), 0.0)
+    spread = shifted(TO_DEVIATIONS * past_median(np.abs(away - behind), 2 * window), 1)
+    limit = np.where(np.isfinite(expected), deviations * np.fmax(spread, least), np.inf)
     found = excursions(logs, Usual(np.nan_to_num(expected), limit))
     return [one for one in found if one.noticed >= _FEWEST_ROWS and one.rows <= _MOST_ROWS]
 
 
-def find_faint_spikes(loss: Curve) -> list[Finding]:
-    """Rows whose loss stands out by 4 deviations, too few for a spike by itself: only bad text makes it one.
+def find_faint_spikes(
+    loss: Curve, gradient_norm: Curve, known: Sequence[Finding] = (), near: int = 0
+) -> list[Finding]:
+    """Rows whose loss stands out by 4 deviations, too few for a spike by itself.
 
-    The eight that stand out most. Their confidence is `FAINT`.
+    Where the gradient norm stands out by as many in the same rows, two measures agree and it is one; else only bad
+    text makes it one, and its confidence is `FAINT`. The eight that stand out most; but none that ends up to `near`
+    steps before a `known` finding, whose beginning is known better.
     """
+    begins = [one.first_step for one in known if one.kind in _STRONGER and one.first_step is not None]
     curve = loss.positive
     logs = np.log(curve.values)
     most = sorted(
-        _short_excursions(curve, _FAINT_DEVIATIONS), key=lambda one: one.expected - float(logs[one.peak])
+        _short_excursions(curve, _FAINT_DEVIATIONS, _LEAST_OF_ALL),
+        key=lambda one: one.expected - float(logs[one.peak]),
     )[:_MOST_FAINT]
+    most = [one for one in most if not any(0 < begin - int(curve.steps[one.last]) <= near for begin in begins)]
+    norm = gradient_norm.positive
+    pulled = {
+        int(step)
+        for one in _short_excursions(norm, _FAINT_DEVIATIONS, _LEAST_OF_GRADIENT)
+        for step in norm.steps[one.noticed : one.last + 1]
+    }
     return [
         Finding(
             kind="spike",
             severity="note",
             first_step=int(curve.steps[one.first]),
             last_step=int(curve.steps[one.last]),
-            confidence=FAINT,
+            confidence=_FIRM if pulled & {int(step) for step in curve.steps[one.noticed : one.last + 1]} else FAINT,
             evidence=(
                 Evidence(
                     measure="loss",
@@ -87,7 +109,7 @@ def find_document_spikes(documents: pl.DataFrame) -> list[Finding]:
     curve = Curve(as_steps(worst["step"].to_numpy()), worst["loss"].to_numpy()).positive
     logs = np.log(curve.values)
     found = []
-    for one in _short_excursions(curve, _DEVIATIONS):
+    for one in _short_excursions(curve, _DEVIATIONS, _LEAST_DEVIATION):
         first, last = int(curve.steps[one.noticed]), int(curve.steps[one.last])
         high = pl.col("loss") > float(np.exp(one.expected + one.limit))
         own = table.filter(pl.col("step").is_between(first, last) & high)

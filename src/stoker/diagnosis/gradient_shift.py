@@ -23,10 +23,12 @@ _AFTER = 8
 _DEVIATIONS = 6.0
 _LEAST, _NOTABLE = float(np.log(1.5)), float(np.log(1.8))
 _LEAST_DEVIATION = 0.03
+_OF_MODULES = 3
+"""Rows on either side, of modules' norms: they are recorded every few steps, over which each learns at its pace."""
 _SUDDEN_SHARE = 0.6
 """Of the change, that lies between the rows next to it: what comes over many rows is learning."""
 _ON_ITS_SIDE = 0.85
-"""Of the sixteen rows on either side."""
+"""Of the sixteen rows before and the sixteen after."""
 _MOST_TREND = 0.35
 """Of the change, by which the eight rows before it differ from the eight before those."""
 _ALIKE = 0.4
@@ -63,7 +65,8 @@ def find_gradient_shifts(norm: Curve, by_module: Mapping[str, Curve]) -> list[Fi
             curve, edge, float(change[at]), by_module
         ):
             found.append(_finding(curve, edge, float(before[at]), float(change[at]), float(limit[at]), by_module))
-        strong = strong[strong > at + window]
+            strong = strong[strong > at + window]
+        strong = strong[strong > near[-1]]
     return found
 
 
@@ -83,7 +86,7 @@ def _is_sudden(logs: Numbers, at: int, before: float, change: float) -> bool:
     trend = abs(float(np.median(logs[max(0, at - _AFTER) : at]) - np.median(long_before)))
     if trend > _MOST_TREND * abs(change):
         return False
-    apart = np.mean(~earlier) > _ON_ITS_SIDE and np.mean(later) > _ON_ITS_SIDE
+    apart = np.mean(np.concatenate([~earlier, later])) > _ON_ITS_SIDE
     return bool(apart and np.sign(change) * (three_after - three_before) > _SUDDEN_SHARE * abs(change))
 
 
@@ -93,7 +96,7 @@ def _changes(by_module: Mapping[str, Curve], step: int) -> dict[str, float]:
     for name, own in by_module.items():
         curve = own.positive
         at = int(np.searchsorted(curve.steps, step))
-        before, after = curve.values[max(0, at - _AFTER) : at], curve.values[at : at + _AFTER]
+        before, after = curve.values[max(0, at - _OF_MODULES) : at], curve.values[at : at + _OF_MODULES]
         if before.size and after.size:
             found[name] = float(np.log(np.median(after) / np.median(before)))
     return found

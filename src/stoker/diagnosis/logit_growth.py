@@ -22,6 +22,13 @@ _SATURATES = float(np.log(6.0))
 _KEEPS_ON = 0.6
 """Of the growth of the three rows before, that the last three have where it does not stop by itself."""
 _FASTER = 3.0
+_SATURATED = float(np.log(100.0))
+"""What is clipped to in practice (the QK-clip of Kimi K2 2025, arXiv:2507.20534, limits logits to 100): attention
+looks at one place only."""
+_HARMLESS = float(np.log(20.0))
+"""A growth that stopped by itself below this has done nothing: natural logits end between 3 and 15."""
+_AHEAD = 20
+"""Rows in which growth that goes on as now has to be saturated, to be more than worth a note."""
 
 
 def find_logit_growth(logits: Mapping[str, Curve], entropies: Mapping[str, Curve]) -> list[Finding]:
@@ -30,7 +37,9 @@ def find_logit_growth(logits: Mapping[str, Curve], entropies: Mapping[str, Curve
     than before.
 
     Below 6 attention is far from saturated (the softmax still gives the hundredth part to what lies 4.6
-    lower): logits that grow there are learning.
+    lower): logits that grow there are learning. Above it the finding is a warning where they went past 20, or where
+    the growth of the last rows, going on, saturates attention within twenty more; growth that ended by itself before
+    is a note.
 
     Statistics are of every few steps; a row is one of them. One finding tells of all parts, and of the one that
     grew most.
@@ -61,7 +70,7 @@ def find_logit_growth(logits: Mapping[str, Curve], entropies: Mapping[str, Curve
     return [
         Finding(
             kind="logit_growth",
-            severity="warning",
+            severity="warning" if any(_endangers(np.log(one[0].values), one[2]) for one in grown.values()) else "note",
             first_step=begun,
             last_step=last,
             confidence=confidence_of(excess, limit),
@@ -95,16 +104,23 @@ def _noticed(logs: Numbers) -> tuple[int, int, float, float, float] | None:
     return None
 
 
+def _endangers(logs: Numbers, at: int) -> bool:
+    """Whether growth that stood out in row `at` has gone far, or will soon if it goes on as in the last rows."""
+    recent = logs[-_IN_A_ROW - 1 :]
+    slope = float(np.median(np.diff(recent)))
+    return bool(logs[at:].max() > _HARMLESS or recent.max() + _AHEAD * max(slope, 0.0) > _SATURATED)
+
+
 def _onset(logs: Numbers, at: int) -> int:
-    """The first row of the growth that stands out in row `at`: behind the row at which a level and a line part
-    best."""
-    begin = max(0, at - _PAST - _IN_A_ROW)
+    """The first row of the growth that stands out in row `at`: behind the knee of the best line with one knee
+    through the rows before it, and those behind it as far as they are there."""
+    begin, end = max(0, at - _PAST - _IN_A_ROW), min(logs.size, at + 1 + _IN_A_ROW)
+    rows = np.arange(begin, end, dtype=np.float64)
     misfits = {}
     for knee in range(begin + _IN_A_ROW, at):
-        before, after = logs[begin : knee + 1], logs[knee : at + 1]
-        level = float(np.median(before))
-        line = level + (logs[at] - level) * np.arange(after.size) / max(after.size - 1, 1)
-        misfits[knee] = float(np.square(before - level).sum() + np.square(after - line).sum())
+        lines = np.stack([np.ones_like(rows), rows - knee, np.maximum(rows - knee, 0.0)], axis=1)
+        fitted, *_ = np.linalg.lstsq(lines, logs[begin:end], rcond=None)
+        misfits[knee] = float(np.square(lines @ fitted - logs[begin:end]).sum())
     return min(min(misfits, key=misfits.__getitem__) + 1, at)
 
 

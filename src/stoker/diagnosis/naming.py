@@ -18,7 +18,7 @@ NAMED = 3.0
 _RUNNERS_UP = 3
 _SHOWN = 3
 _MOST_EVIDENCE = 10
-_MANY = 0.25
+_MANY, _FEWEST_MANY = 0.25, 3
 _TOLD = ("failure", "stop_requested", "save_failed", "record_incomplete")
 """What they come of is in the record, or nowhere."""
 
@@ -102,11 +102,16 @@ def _evidence(finding: Finding, signs: Sequence[Sign]) -> tuple[Evidence, ...]:
 
 
 def _are_many(rows: RunRows, passages: Sequence[Passage]) -> bool:
-    """Whether some step has so many samples at fault that they are no accident of a source: a quarter of them."""
+    """Whether some step has so many samples at fault that they are no accident of a source: a quarter of them, and
+    three at least where it has as many."""
     of_steps: dict[int, set[int]] = {}
     for one in passages:
         of_steps.setdefault(one.step, set()).add(one.sample)
-    return any(len(own) >= _MANY * max(rows.samples_of(step), 1) for step, own in of_steps.items())
+    return any(len(own) >= _many_of(max(rows.samples_of(step), 1)) for step, own in of_steps.items())
+
+
+def _many_of(samples: int) -> float:
+    return max(_MANY * samples, min(_FEWEST_MANY, samples))
 
 
 def _at_fault(rows: RunRows, incident: Incident, cause: Cause, finding: Finding) -> Finding:

@@ -35,6 +35,7 @@ def _html(incident: Incident) -> Iterator[Sign]:
 def _language(incident: Incident) -> Iterator[Sign]:
     yield from of_text(incident, "script", "surprise")
     yield from against_text(incident, "damage")
+    yield from against_text(incident, "jumble", share=0.25)
     yield from against_text(incident, "markup")
     yield from against_text(incident, "respelling")
     yield from against_text(incident, "repetition", share=0.5)
@@ -76,6 +77,9 @@ def _hard(incident: Incident) -> Iterator[Sign]:
     rows = ((spike.last_step or moved) - moved) // incident.rows.spacing + 1
     score = 4.0 if rows <= 4 else 2.0 if rows <= 12 else -2.0
     yield said("rows until the loss was back", float(rows), moved, score, "few")
+    risen = incident.departure(incident.rows.curve("loss"), moved, rows=max(1, min(rows, 4)))
+    if risen is not None:
+        yield Sign(risen.evidence("loss"), max(-2.0, min(3.0, (risen.deviations - 4.0) / 2)))
     if incident.worst_documents is not None:
         now, before = incident.worst_documents
         yield said("worst loss of a document", now, moved, 1.5 if now > 1.15 * before else -1.0, before)
