@@ -40,6 +40,7 @@ from stoker.diagnosis.router_collapse import find_router_collapse
 from stoker.diagnosis.run_rows import MEMORY, NOW, RunRows, curve_of
 from stoker.diagnosis.sequence_length import find_sequence_length_changes
 from stoker.diagnosis.slow_rank import find_slow_ranks
+from stoker.diagnosis.slowness import with_its_beginning
 from stoker.diagnosis.slow_rise import find_slow_rise
 from stoker.diagnosis.source_drift import find_source_drift
 from stoker.diagnosis.stall import find_stalls
@@ -133,7 +134,7 @@ def find_all(rows: RunRows) -> list[Finding]:
     """Every detector's findings, those of one incident together, with their documents, the most important first."""
     steps = rows.steps
     last = int(steps[-1]) if steps.size else None
-    found: list[Finding] = [*told(rows.events, last)]
+    found: list[Finding] = [with_its_beginning(rows.parts, one) for one in told(rows.events, last)]
     for detect in (_of_loss, _of_figures, _of_recipe, _of_time, _of_ranks, _of_routing, _of_evaluations):
         found += detect(rows)
     found += find_document_spikes(rows.documents)
@@ -226,10 +227,10 @@ def _of_time(rows: RunRows) -> Iterator[Finding]:
 
 
 def _of_ranks(rows: RunRows) -> Iterator[Finding]:
-    yield from find_slow_ranks(rows.work_by_rank())
+    yield from (with_its_beginning(rows.parts, one) for one in find_slow_ranks(rows.work_by_rank()))
     for first, last in rows.layouts():
         own = within(rows.parts, first, last)
-        yield from find_longer_parts(own)
+        yield from (with_its_beginning(own, one) for one in find_longer_parts(own))
         yield from find_jitter(own)
     leaks = [
         one

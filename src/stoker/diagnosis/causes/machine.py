@@ -10,17 +10,15 @@ from stoker.diagnosis.causes.cause import Cause, Sign, from_confidence
 from stoker.diagnosis.causes.incident import Incident
 from stoker.diagnosis.causes.signs import of_members, of_replay, recorded, said
 from stoker.diagnosis.finding import Finding, Kind, Part
-from stoker.diagnosis.recent_past import Numbers, as_numbers, deviation, likelihood, rolling_median
+from stoker.diagnosis.recent_past import as_numbers, deviation, likelihood
+from stoker.diagnosis.slowness import slowness
 from stoker.diagnosis.told import AGAIN
 
 _SLOW: tuple[Kind, ...] = ("slow_rank", "throughput_drop")
 _ALONE = 10.0
 """Times its usual, by which the gradient of one part of the model stands out while those of the others do not."""
-_BEFORE, _AFTER = 20, 60
-"""Rows around its onset that say how a slowness came."""
-_AT_ONCE, _RAMPS = 8, (15, 20, 30, 45)
-_ALIKE_ROWS = 4
-"""Rows that say about the same, since the same disturbs them."""
+_STAYED, _ENDED = 1.5, 3.0
+"""Nats for throttling that it stays, and against it that it is over: heat goes slowly."""
 _UNEVEN = 0.25
 """Of the longer waits, by which they differ from row to row, that parts jitter from a slow network."""
 
@@ -64,75 +62,37 @@ def _weight(member: Finding) -> float:
     return from_confidence(member.confidence) if member.score is None else member.score
 
 
-def _gradual(incident: Incident, member: Finding) -> float:
-    """Nats that the computing of its slowest rank became longer over tens of rows, and not at once: how well either
-    course fits, by mean absolute residuals."""
-    ranks = member.ranks or tuple(incident.parts)
-    if member.first_step is None or not ranks:
-        return 0.0
-    courses = [one for rank in ranks if (one := _course(incident, rank, member)) is not None]
-    if not courses:
-        return 0.0
-    levels, at = max(courses, key=lambda one: float(one[0][one[1] :].max(initial=0.0)))
-    rows, after = np.arange(levels.size), float(np.median(levels[-max(levels.size // 3, 1) :]))
-    if levels.size - at < _AT_ONCE or after <= 1:
-        return 0.0
-    sudden = min(
-        _misfit(levels, np.where(rows < start, 1.0, after)) for start in range(at - _AT_ONCE, at + _AT_ONCE + 1)
-    )
-    slow = min(
-        _misfit(levels, 1 + (after - 1) * np.clip((rows - start + 1) / length, 0, 1))
-        for start in range(at - 2 * _AT_ONCE, at + _AT_ONCE + 1)
-        for length in _RAMPS
-    )
-    return float(np.clip((levels.size - at) / _ALIKE_ROWS * np.log(sudden / slow), -6, 6))
-
-
-def _misfit(levels: Numbers, course: Numbers) -> float:
-    return float(np.abs(levels - course).mean()) + 1e-3
-
-
-def _course(incident: Incident, rank: int, member: Finding) -> tuple[Numbers, int] | None:
-    """Seconds of computing of the rows around its onset over those before it, and the onset's row among them."""
-    own = incident.parts.get(rank)
-    seconds = own.parts.get("compute") if own is not None else None
-    if own is None or seconds is None or member.first_step is None:
-        return None
-    at = int(np.searchsorted(own.steps, member.first_step))
-    end = int(np.searchsorted(own.steps, member.last_step or own.steps[-1], side="right"))
-    begin = max(0, at - _BEFORE)
-    if at - begin < 4:
-        return None
-    usual = float(np.median(seconds[max(0, at - 2 * _BEFORE) : at]))
-    kept = rolling_median(seconds[begin : min(end, at + _AFTER)], 3, 1)
-    return (np.nan_to_num(kept / usual, nan=1.0), at - begin) if usual > 0 else None
+def _slow_computing(incident: Incident) -> Finding | None:
+    """The member that says so; a rank whose own work as a whole is slow, where nothing says of what, computes
+    slowly."""
+    member = _slow(incident, "compute")
+    if member is None and not any(one.part for one in incident.of_kind(*_SLOW)):
+        member = next(iter(incident.of_kind("slow_rank")), None)
+    return member
 
 
 def _compute(incident: Incident) -> Iterator[Sign]:
-    member = _slow(incident, "compute") or _slow(incident, "host")
+    member = _slow_computing(incident) or _slow(incident, "host")
     if member is None:
         for sign in of_members(incident, "slow_rank"):
             yield Sign(sign.evidence, min(sign.score, 5.0))
         return
     yield Sign(member.evidence[0], _weight(member))
-    if member.part == "compute":
-        gradual = _gradual(incident, member)
-        yield said(
-            "how its computing became longer",
-            _came(gradual),
-            member.first_step,
-            1.0 - max(gradual, -1.0),
-            "at once",
-        )
+    if member.part != "host" and (course := slowness(incident.parts, member)) is not None:
+        score = 1.0 - max(course.gradual, -1.0) + (_ENDED if course.over else 0.0)
+        yield said("how its computing became longer", _came(course.gradual), member.first_step, score, "at once")
 
 
 def _throttled(incident: Incident) -> Iterator[Sign]:
-    member = _slow(incident, "compute")
+    member = _slow_computing(incident)
     if member is None:
         return
-    yield Sign(member.evidence[0], _weight(member) - 2)
-    gradual = _gradual(incident, member)
-    yield said("how its computing became longer", _came(gradual), member.first_step, gradual, "at once")
+    yield Sign(member.evidence[0], _weight(member) - 1)
+    if (course := slowness(incident.parts, member)) is not None:
+        came = _came(course.gradual)
+        yield said("how its computing became longer", came, member.first_step, course.gradual, "at once")
+        stays, score = ("is over", -_ENDED) if course.over else ("stays", _STAYED)
+        yield said("what became of it", stays, member.first_step, score, "stays")
     for rank in member.ranks or (0,):
         yield from _machine_says(incident, rank, member.first_step or 0)
 
