@@ -221,7 +221,8 @@ def _of_batches(rows: RunRows, found: list[Finding]) -> list[Finding]:
 def _of_time(rows: RunRows) -> Iterator[Finding]:
     if not rows.table.height:
         return
-    yield from find_throughput_drops(rows.step_seconds(), rows.phases(), rows.step_tokens(), rows.numbers("ranks"))
+    drops = find_throughput_drops(rows.step_seconds(), rows.phases(), rows.step_tokens(), rows.numbers("ranks"))
+    yield from (with_its_beginning(rows.parts, one) if one.part == "communication" else one for one in drops)
     times = Curve(rows.steps, rows.numbers("time"))
     yield from find_stalls(times, rows.aside(), rows.numbers("attempt"), rows.now)
 

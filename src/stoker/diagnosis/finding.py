@@ -122,11 +122,22 @@ class Finding(BaseModel):
     @property
     def rank_of_importance(self) -> tuple[int, int, float, float, int]:
         """Sorts findings, the most important first: severity; then notes about the pace and what needs nothing done
-        behind others, and what is unknown last; then the evidence for the cause, how sure, and the earlier."""
+        behind others, and what is unknown last; then the evidence for the cause (of notes about the pace: by which
+        factor steps became longer), how sure, and the earlier."""
         of_pace = self.severity == "note" and self.kind in PACE
         known = 2 if self.cause == UNKNOWN else int(of_pace or self.cause == BENIGN)
         sure = round(self.confidence, 2)
-        return -WEIGHT[self.severity], known, -(self.score or 0.0), -sure, self.first_step or 0
+        strength = self._longer if of_pace else self.score or 0.0
+        return -WEIGHT[self.severity], known, -strength, -sure, self.first_step or 0
+
+    @property
+    def _longer(self) -> float:
+        """The largest factor by which seconds in its evidence grew; 1 where none did."""
+        pairs = [(one.expected, one.observed) for one in self.evidence if one.measure.startswith("seconds of a step")]
+        pairs = pairs or [(one.expected, one.observed) for one in self.evidence[:1]]
+        return max(
+            (b / a for a, b in pairs if isinstance(a, float) and isinstance(b, float) and a > 0), default=1.0
+        )
 
 
 def confidence_of(observed: float, limit: float) -> float:

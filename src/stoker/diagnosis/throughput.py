@@ -17,10 +17,12 @@ from stoker.diagnosis.remedies import remedy
 _LEAST_DEVIATION = 0.005
 _LEAST = float(np.log(1.08))
 _NOTABLE = float(np.log(1.15))
+_LARGE = float(np.log(1.5))
 _INFERRED = 0.9
 _PAST_WINDOWS = 8
 """That have to lie before a warning: a machine that others use as well gives steps of any length, and how far it
 wanders is known only then."""
+_PAST_OF_LARGE = 2
 
 
 def find_throughput_drops(
@@ -30,7 +32,8 @@ def find_throughput_drops(
 
     `seconds` [rows] are of a step without evaluation and saving, `phases` [rows] of its parts, `tokens` [rows]
     of a step (NaN where not recorded: then all steps count alike), `ranks` [rows] that did it. From 8% on it is
-    a note, from 15% on, while it lasts and with eight windows before it, a warning. Rows with one number of
+    a note; while it lasts, a warning: from 15% on with eight windows before it, and from 50% on, where it is waiting
+    for other ranks, with two. Rows with one number of
     ranks are looked at by themselves; where the number changes, that is the cause, and a note.
     """
     kept = np.isfinite(seconds.values) & (seconds.values > 0)
@@ -106,9 +109,13 @@ def _finding(
                      observed=_median(phases[phase][after]), step=step)
         )  # fmt: skip
     notable = rise > _NOTABLE and end == steps.size and is_last
-    severity: Severity = "warning" if notable and at >= _PAST_WINDOWS * window else "note"
+    # A machine that others use as well computes for longer; that ranks wait for each other for so long is seldom it.
+    large = rise > _LARGE and phase == "communication"
+    past = _PAST_OF_LARGE if large else _PAST_WINDOWS
+    severity: Severity = "warning" if notable and at >= past * window else "note"
     return Finding(
         kind="throughput_drop",
+        part="communication" if phase == "communication" else None,
         severity=severity,
         first_step=step,
         last_step=last,

@@ -19,8 +19,14 @@ _ALONE = 10.0
 """Times its usual, by which the gradient of one part of the model stands out while those of the others do not."""
 _STAYED, _ENDED = 1.5, 3.0
 """Nats for throttling that it stays, and against it that it is over: heat goes slowly."""
-_UNEVEN = 0.25
-"""Of the longer waits, by which they differ from row to row, that parts jitter from a slow network."""
+_UNEVEN = 0.3
+"""Of what waits are longer by, by which their middle half lies further apart, that parts jitter from a slow network:
+delays that are drawn from 0 to twice their mean give a half, and delays that are all alike nothing."""
+_HALF = (0.75, 0.25)
+_SHORTEST, _AS_MUCH = 0.1, 0.9
+_MARGIN, _COMPARED = 4, 32
+"""Rows next to the first that are left out, and up to which is looked: the end of a long stretch may be another
+story."""
 
 
 def _wrong_numbers(incident: Incident) -> Iterator[Sign]:
@@ -54,8 +60,15 @@ def _wrong_numbers(incident: Incident) -> Iterator[Sign]:
 
 
 def _slow(incident: Incident, part: Part) -> Finding | None:
-    """The member that says that this part takes longer."""
-    return next((one for one in incident.of_kind(*_SLOW) if one.part == part), None)
+    """The member that says that this part takes longer; of several the one by which steps became longest."""
+    return max((one for one in incident.of_kind(*_SLOW) if one.part == part), key=_factor, default=None)
+
+
+def _factor(member: Finding) -> float:
+    """By which what it tells of first became longer; 1 where it gives no figures."""
+    expected, observed = member.evidence[0].expected, member.evidence[0].observed
+    known = isinstance(expected, float) and isinstance(observed, float) and expected > 0
+    return observed / expected if known else 1.0
 
 
 def _weight(member: Finding) -> float:
@@ -123,11 +136,8 @@ def _network(incident: Incident) -> Iterator[Sign]:
     if member is None:
         return
     yield Sign(member.evidence[0], _weight(member))
-    if (uneven := _unevenness(incident, member)) is not None:
-        score = float(np.clip(-4 * np.log(uneven / _UNEVEN), -6, 4))
-        yield said(
-            "difference of waits from row to row, over what they are longer by", uneven, member.first_step, score
-        )
+    for sign in _how_waits_came(incident, member):
+        yield Sign(sign.evidence, -sign.score)
     yield from _waits_for_work(incident)
 
 
@@ -136,11 +146,7 @@ def _jitter(incident: Incident) -> Iterator[Sign]:
     if member is None:
         return
     yield Sign(member.evidence[0], _weight(member))
-    if (uneven := _unevenness(incident, member)) is not None:
-        score = float(np.clip(4 * np.log(uneven / _UNEVEN), -6, 4))
-        yield said(
-            "difference of waits from row to row, over what they are longer by", uneven, member.first_step, score
-        )
+    yield from _how_waits_came(incident, member)
     yield from _waits_for_work(incident)
 
 
@@ -157,25 +163,33 @@ def _waiting(incident: Incident) -> Finding | None:
     return _slow(incident, "communication") or next(iter(incident.of_kind("jitter")), None)
 
 
-def _unevenness(incident: Incident, member: Finding) -> float | None:
-    """Median difference of waits from row to row over the median by which they are longer, both above their usual;
-    of the rank that waits least. None where that is not known."""
-    waits = {
-        rank: (own.steps, np.nan_to_num(own.parts["communication"]))
-        for rank, own in incident.parts.items()
+def _how_waits_came(incident: Incident, member: Finding) -> Iterator[Sign]:
+    """What tells jitter from a slow network: how much further the middle half of the waits lies apart than before,
+    and how much the shortest ones became longer, over the median by which all did. Of the rank that waits least."""
+    waits = [
+        (own.steps, np.nan_to_num(own.parts["communication"]))
+        for own in incident.parts.values()
         if "communication" in own.parts
-    }
-    if not waits or member.first_step is None:
-        return None
-    steps, waited = min(waits.values(), key=lambda one: float(np.median(one[1])))
-    at = int(np.searchsorted(steps, member.first_step))
+    ]
+    course = slowness(incident.parts, member.model_copy(update={"part": "communication"}))
+    first = member.first_step if course is None else course.first
+    if not waits or first is None:
+        return
+    steps, waited = min(waits, key=lambda one: float(np.median(one[1])))
+    at = int(np.searchsorted(steps, first))
     end = int(np.searchsorted(steps, member.last_step or steps[-1], side="right"))
-    before, during = waited[max(0, at - 32) : at], waited[at:end]
+    before, during = waited[max(0, at - 32 - _MARGIN) : at - _MARGIN], waited[at + _MARGIN : min(end, at + _COMPARED)]
     if before.size < 4 or during.size < 4:
-        return None
+        return
     longer = float(np.median(during) - np.median(before))
-    between = float(np.median(np.abs(np.diff(during))) - np.median(np.abs(np.diff(before))))
-    return max(between, 0.01 * longer) / longer if longer > 0 else None
+    if longer <= 0:
+        return
+    apart = float(np.subtract(*np.quantile(during, _HALF)) - np.subtract(*np.quantile(before, _HALF))) / longer
+    shortest = float(np.quantile(during, _SHORTEST) - np.quantile(before, _SHORTEST)) / longer
+    measure = "how much further apart the middle half of the waits lies, over what they are longer by"
+    yield said(measure, apart, first, float(np.clip(4 * np.log(max(apart, 0.01) / _UNEVEN), -4, 4)))
+    measure = "what the shortest waits are longer by, over what all are"
+    yield said(measure, shortest, first, float(np.clip(10 * (_AS_MUCH - shortest), -3, 3)), 1.0)
 
 
 def _loader(incident: Incident) -> Iterator[Sign]:
