@@ -40,8 +40,8 @@ from stoker.diagnosis.router_collapse import find_router_collapse
 from stoker.diagnosis.run_rows import MEMORY, NOW, RunRows, curve_of
 from stoker.diagnosis.sequence_length import find_sequence_length_changes
 from stoker.diagnosis.slow_rank import find_slow_ranks
-from stoker.diagnosis.slowness import with_its_beginning
 from stoker.diagnosis.slow_rise import find_slow_rise
+from stoker.diagnosis.slowness import with_its_beginning
 from stoker.diagnosis.source_drift import find_source_drift
 from stoker.diagnosis.stall import find_stalls
 from stoker.diagnosis.step_parts import find_longer_parts, within
@@ -139,7 +139,8 @@ def find_all(rows: RunRows) -> list[Finding]:
         found += detect(rows)
     found += find_document_spikes(rows.documents)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
-    found += find_faint_spikes(rows.curve("loss"), rows.curve("gradient_norm"), found, near)
+    faint = find_faint_spikes(rows.curve("loss"), rows.curve("gradient_norm"), found, near)
+    found += [one for one in faint if rows.text is not None or one.confidence > FAINT]
     found = without_planned(found, rows.planned, steps, rows.loss_by_source)
     found += _of_batches(rows, found)
     incidents = together(found, near)

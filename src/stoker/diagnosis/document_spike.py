@@ -33,7 +33,11 @@ LOOKED_AT = float(np.log(_MOST_FAINT))
 FAINT = 0.3
 """How sure a finding is that is none unless its documents are at fault."""
 _FIRM = 0.5
-_STRONGER: tuple[Kind, ...] = ("spike", "divergence", "gradient_growth", "gradient_shift", "nan")
+_STRONGER: tuple[Kind, ...] = ("spike", "divergence", "gradient_growth")
+_EXPLAIN: tuple[Kind, ...] = (
+    "nan", "gradient_shift", "update_jump", "learning_rate_jump", "loss_scale_collapse", "router_collapse",
+)  # fmt: skip
+"""Findings that say what the loss moves by: next to them a faint spike is theirs."""
 _FEWEST_ROWS = 16
 
 
@@ -57,42 +61,55 @@ def find_faint_spikes(
     """Rows whose loss stands out by 4 deviations, too few for a spike by itself.
 
     Where the gradient norm stands out by as many in the same rows, two measures agree and it is one; else only bad
-    text makes it one, and its confidence is `FAINT`. The eight that stand out most; but none that ends up to `near`
-    steps before a `known` finding, whose beginning is known better.
+    text makes it one, and its confidence is `FAINT`, as it is less than `near` steps from a `known` finding that
+    says more. The eight that stand out most; but none that ends shortly before one, whose beginning is known
+    better, and none next to one that explains it.
     """
-    begins = [one.first_step for one in known if one.kind in _STRONGER and one.first_step is not None]
     curve = loss.positive
     logs = np.log(curve.values)
     most = sorted(
         _short_excursions(curve, _FAINT_DEVIATIONS, _LEAST_OF_ALL),
         key=lambda one: one.expected - float(logs[one.peak]),
     )[:_MOST_FAINT]
-    most = [one for one in most if not any(0 < begin - int(curve.steps[one.last]) <= near for begin in begins)]
     norm = gradient_norm.positive
     pulled = {
         int(step)
         for one in _short_excursions(norm, _FAINT_DEVIATIONS, _LEAST_OF_GRADIENT)
         for step in norm.steps[one.noticed : one.last + 1]
     }
-    return [
-        Finding(
-            kind="spike",
-            severity="note",
-            first_step=int(curve.steps[one.first]),
-            last_step=int(curve.steps[one.last]),
-            confidence=_FIRM if pulled & {int(step) for step in curve.steps[one.noticed : one.last + 1]} else FAINT,
-            evidence=(
-                Evidence(
-                    measure="loss",
-                    expected=float(np.exp(one.expected)),
-                    observed=float(curve.values[one.peak]),
-                    step=int(curve.steps[one.peak]),
-                ),
-            ),
-            remedy=remedy("look_at_samples", step=int(curve.steps[one.first])),
+    stronger = [one for one in known if one.kind in _STRONGER and one.first_step is not None]
+    explain = [one for one in known if one.kind in _EXPLAIN and one.first_step is not None]
+    found = []
+    for one in most:
+        first, last = int(curve.steps[one.first]), int(curve.steps[one.last])
+        if any(last < (other.first_step or 0) <= last + near for other in stronger):
+            continue
+        if any(abs((other.first_step or 0) - first) <= near for other in explain):
+            continue
+        alone = not any(_next_to(other, first, last, near) for other in stronger)
+        firm = alone and pulled & {int(step) for step in curve.steps[one.noticed : one.last + 1]}
+        peak = Evidence(
+            measure="loss",
+            expected=float(np.exp(one.expected)),
+            observed=float(curve.values[one.peak]),
+            step=int(curve.steps[one.peak]),
         )
-        for one in most
-    ]
+        found.append(
+            Finding(
+                kind="spike",
+                severity="note",
+                first_step=first,
+                last_step=last,
+                confidence=_FIRM if firm else FAINT,
+                evidence=(peak,),
+                remedy=remedy("look_at_samples", step=first),
+            )
+        )
+    return found
+
+
+def _next_to(other: Finding, first: int, last: int, near: int) -> bool:
+    return (other.first_step or 0) <= last + near and first <= (other.last_step or last) + near
 
 
 def find_document_spikes(documents: pl.DataFrame) -> list[Finding]:

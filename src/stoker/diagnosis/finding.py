@@ -133,7 +133,9 @@ class Finding(BaseModel):
     @property
     def _longer(self) -> float:
         """The largest factor by which seconds in its evidence grew; 1 where none did."""
-        pairs = [(one.expected, one.observed) for one in self.evidence if one.measure.startswith("seconds of a step")]
+        pairs = [
+            (one.expected, one.observed) for one in self.evidence if one.measure.startswith("seconds of a step")
+        ]
         pairs = pairs or [(one.expected, one.observed) for one in self.evidence[:1]]
         return max(
             (b / a for a, b in pairs if isinstance(a, float) and isinstance(b, float) and a > 0), default=1.0

@@ -37,9 +37,9 @@ def find_logit_growth(logits: Mapping[str, Curve], entropies: Mapping[str, Curve
     than before.
 
     Below 6 attention is far from saturated (the softmax still gives the hundredth part to what lies 4.6
-    lower): logits that grow there are learning. Above it the finding is a warning where they went past 20, or where
-    the growth of the last rows, going on, saturates attention within twenty more; growth that ended by itself before
-    is a note.
+    lower): logits that grow there are learning. Above it the finding is a warning where they went past 20, or
+    where the growth of the last rows, going on, saturates attention within twenty more; growth that ended by itself
+    before is a note.
 
     Statistics are of every few steps; a row is one of them. One finding tells of all parts, and of the one that
     grew most.
@@ -70,7 +70,9 @@ def find_logit_growth(logits: Mapping[str, Curve], entropies: Mapping[str, Curve
     return [
         Finding(
             kind="logit_growth",
-            severity="warning" if any(_endangers(np.log(one[0].values), one[2]) for one in grown.values()) else "note",
+            severity="warning"
+            if any(_endangers(np.log(one[0].values), one[2]) for one in grown.values())
+            else "note",
             first_step=begun,
             last_step=last,
             confidence=confidence_of(excess, limit),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.diagnosis.causes import CATALOGUE, Cause, Incident, Sign
-from stoker.diagnosis.finding import BENIGN, PACE, UNKNOWN, Alternative, Evidence, Finding
+from stoker.diagnosis.finding import BENIGN, PACE, UNKNOWN, WEIGHT, Alternative, Evidence, Finding
 from stoker.diagnosis.incidents import LAYOUT_CHANGED
 from stoker.diagnosis.remedies import REMEDIES, fitting
 from stoker.diagnosis.run_rows import RunRows
@@ -60,6 +60,8 @@ def named(rows: RunRows, finding: Finding, members: Sequence[Finding], looked_at
         said = [one for one in members if one.part and any(one.evidence[0] == sign.evidence for sign in signs)]
         if said:
             changes |= {"part": said[0].part, "ranks": said[0].ranks, "first_step": said[0].first_step}
+            own = [one for one in members if one.part in (said[0].part, None)]
+            changes["severity"] = max((one.severity for one in own), key=WEIGHT.__getitem__)
             if not best.shows or said[0].kind in best.shows:
                 changes["kind"] = said[0].kind
     if best.remedy is not None and (finding.ranks or "{ranks}" not in REMEDIES[best.remedy]):

@@ -23,6 +23,7 @@ _PAST_WINDOWS = 8
 """That have to lie before a warning: a machine that others use as well gives steps of any length, and how far it
 wanders is known only then."""
 _PAST_OF_LARGE = 2
+_AROUND = 16
 
 
 def find_throughput_drops(
@@ -32,9 +33,9 @@ def find_throughput_drops(
 
     `seconds` [rows] are of a step without evaluation and saving, `phases` [rows] of its parts, `tokens` [rows]
     of a step (NaN where not recorded: then all steps count alike), `ranks` [rows] that did it. From 8% on it is
-    a note; while it lasts, a warning: from 15% on with eight windows before it, and from 50% on, where it is waiting
-    for other ranks, with two. Rows with one number of
-    ranks are looked at by themselves; where the number changes, that is the cause, and a note.
+    a note; while it lasts, a warning: from 15% on with eight windows before it, and from 50% on, where it is
+    waiting for other ranks, with two. Rows with one number of ranks are looked at by themselves; where the number
+    changes, that is the cause, and a note.
     """
     kept = np.isfinite(seconds.values) & (seconds.values > 0)
     steps, values, ranks = seconds.steps[kept], seconds.values[kept], ranks[kept]
@@ -53,11 +54,17 @@ def find_throughput_drops(
         shifts = level_shifts(logs[own], _LEAST, _LEAST_DEVIATION, detrend=False)
         found += [
             _finding(steps[own], shown[own], {name: part[own] for name, part in parts.items()}, shift,
-                     shifts[number + 1 :], window, end == logs.size)
+                     shifts[number + 1 :], window, end == logs.size and not _of_other_size(size[own], shift.at))
             for number, shift in enumerate(shifts)
             if shift.after > shift.before
         ]  # fmt: skip
     return found
+
+
+def _of_other_size(tokens: Numbers, at: int) -> bool:
+    """Whether steps have another number of tokens from about row `at` on, which is why each takes longer."""
+    before, after = tokens[max(0, at - _AROUND) : at], tokens[at : at + _AROUND]
+    return not np.isclose(_median(before), _median(after), rtol=0.02, equal_nan=True)
 
 
 def _of_other_layout(
@@ -109,7 +116,7 @@ def _finding(
                      observed=_median(phases[phase][after]), step=step)
         )  # fmt: skip
     notable = rise > _NOTABLE and end == steps.size and is_last
-    # A machine that others use as well computes for longer; that ranks wait for each other for so long is seldom it.
+    # A machine that others use as well computes for longer; that ranks wait so long for each other is seldom it.
     large = rise > _LARGE and phase == "communication"
     past = _PAST_OF_LARGE if large else _PAST_WINDOWS
     severity: Severity = "warning" if notable and at >= past * window else "note"

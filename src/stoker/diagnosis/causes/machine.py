@@ -20,9 +20,12 @@ _ALONE = 10.0
 _STAYED, _ENDED = 1.5, 3.0
 """Nats for throttling that it stays, and against it that it is over: heat goes slowly."""
 _UNEVEN = 0.3
-"""Of what waits are longer by, by which their middle half lies further apart, that parts jitter from a slow network:
-delays that are drawn from 0 to twice their mean give a half, and delays that are all alike nothing."""
+"""Of what waits are longer by, by which their middle half lies further apart, that parts jitter from a slow
+network: delays that are drawn from 0 to twice their mean give a half, and delays that are all alike nothing."""
 _HALF = (0.75, 0.25)
+_WAITS = "seconds of waiting of the rank that waits least"
+_LONGER = 0.3
+"""Of what ranks waited before, by which they have to wait longer for it to be the network."""
 _SHORTEST, _AS_MUCH = 0.1, 0.9
 _MARGIN, _COMPARED = 4, 32
 """Rows next to the first that are left out, and up to which is looked: the end of a long stretch may be another
@@ -137,7 +140,7 @@ def _network(incident: Incident) -> Iterator[Sign]:
         return
     yield Sign(member.evidence[0], _weight(member))
     for sign in _how_waits_came(incident, member):
-        yield Sign(sign.evidence, -sign.score)
+        yield sign if sign.evidence.measure == _WAITS else Sign(sign.evidence, -sign.score)
     yield from _waits_for_work(incident)
 
 
@@ -178,11 +181,16 @@ def _how_waits_came(incident: Incident, member: Finding) -> Iterator[Sign]:
     steps, waited = min(waits, key=lambda one: float(np.median(one[1])))
     at = int(np.searchsorted(steps, first))
     end = int(np.searchsorted(steps, member.last_step or steps[-1], side="right"))
-    before, during = waited[max(0, at - 32 - _MARGIN) : at - _MARGIN], waited[at + _MARGIN : min(end, at + _COMPARED)]
+    before, during = (
+        waited[max(0, at - 32 - _MARGIN) : at - _MARGIN],
+        waited[at + _MARGIN : min(end, at + _COMPARED)],
+    )
     if before.size < 4 or during.size < 4:
         return
-    longer = float(np.median(during) - np.median(before))
-    if longer <= 0:
+    expected, observed = float(np.median(before)), float(np.median(during))
+    longer = observed - expected
+    if longer < _LONGER * expected:
+        yield said(_WAITS, observed, first, -4.0, expected)
         return
     apart = float(np.subtract(*np.quantile(during, _HALF)) - np.subtract(*np.quantile(before, _HALF))) / longer
     shortest = float(np.quantile(during, _SHORTEST) - np.quantile(before, _SHORTEST)) / longer
