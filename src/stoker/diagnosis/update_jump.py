@@ -24,16 +24,17 @@ def find_update_jumps(update: Curve, rate: Numbers, gradient: Numbers, resumed: 
     norm does not.
 
     `rate` and `gradient` [rows] belong to the rows of `update`; `resumed` are steps from which an attempt went on.
-    Not in the first rows.
+    Not in the first rows, whose large and shrinking updates are no past to hold others against either.
     """
     kept = np.isfinite(update.values) & (update.values > 0) & np.isfinite(rate) & (rate > 0)
+    kept &= np.cumsum(kept) > _EARLY_ROWS
     curve = Curve(update.steps[kept], update.values[kept] / rate[kept])
     logs, norms = np.log(curve.values), gradient[kept]
     starts = sorted(resumed)
     found = []
     for one in excursions(logs, usual(logs, _LEAST_DEVIATION, _LEAST)):
         sudden = one.noticed - one.first < _ROWS_OF_RISE
-        if one.noticed >= _EARLY_ROWS and sudden and not _follows_gradient(logs, norms, one):
+        if sudden and not _follows_gradient(logs, norms, one):
             found.append(_finding(curve, one, starts))
     return found
 
