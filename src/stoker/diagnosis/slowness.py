@@ -67,6 +67,7 @@ def _course(own: Parts, part: Part, first_step: int | None, last_step: int | Non
     at = int(np.searchsorted(own.steps, first_step))
     end = int(np.searchsorted(own.steps, own.steps[-1] if last_step is None else last_step, side="right"))
     levels = np.nan_to_num(rolling_median(seconds, 3, 1))
+    levels = np.append(levels[1:], levels[-1:])  # of the rows around each
     earlier = max(0, at - _EARLIER)
     calm = levels[max(0, earlier - _BEFORE) : earlier + 1]
     before = float(np.median(calm if calm.size >= _FEWEST_BEFORE else levels[:at] if at else levels[:1]))
