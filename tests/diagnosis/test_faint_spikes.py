@@ -21,7 +21,7 @@ def curves(seed: int, loss: float, gradient: float) -> tuple[Curve, Curve]:
     noise = 0.012 * draw.standard_normal(ROWS)
     norms = np.log(0.6) + 0.1 * draw.standard_normal(ROWS)
     noise[AT] = loss
-    norms[AT] += gradient
+    norms[AT] = np.log(0.6) + gradient
     logs = np.log(5.0) - 0.3 * np.log1p(steps / 40) + noise
     return Curve(steps, np.exp(logs)), Curve(steps, np.exp(norms))
 

@@ -78,7 +78,7 @@ def _course(own: Parts, part: Part, first_step: int | None, last_step: int | Non
     if after <= before:
         return None
     stop = min(at + _AFTER, end)
-    kept, rows = levels[earlier:stop], np.arange(earlier, stop)
+    kept, rows = levels[earlier:stop], np.arange(earlier, stop, dtype=np.float64)
     starts = range(earlier, min(at + _LATER, stop - 1) + 1)
     sudden = _best(kept, rows, before, after, starts, (1,))
     slow = _best(kept, rows, before, after, starts, _RAMPS)

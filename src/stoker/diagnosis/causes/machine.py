@@ -70,8 +70,9 @@ def _slow(incident: Incident, part: Part) -> Finding | None:
 def _factor(member: Finding) -> float:
     """By which what it tells of first became longer; 1 where it gives no figures."""
     expected, observed = member.evidence[0].expected, member.evidence[0].observed
-    known = isinstance(expected, float) and isinstance(observed, float) and expected > 0
-    return observed / expected if known else 1.0
+    if not (isinstance(expected, float) and isinstance(observed, float) and expected > 0):
+        return 1.0
+    return observed / expected
 
 
 def _weight(member: Finding) -> float:
