@@ -1,4 +1,4 @@
-"""Text that is hard to read, by the command line: it takes little memory, stops nothing, and each piece is named."""
+"""Hard text by the command line: it takes little memory, stops nothing, and each piece of it is named."""
 
 from __future__ import annotations
 
