@@ -151,6 +151,19 @@ def test_a_worker_that_dies_before_its_first_document_accuses_none(tmp_path: Pat
         after_death(job, WorkerDied("ended with exit code 1"), 1)
 
 
+@pytest.mark.parametrize("address", ["https://example.org/", "https://例え.jp/" + "長い" * 240])
+def test_a_page_is_set_aside_however_long_its_address(tmp_path: Path, address: str) -> None:
+    """Addresses of two pages may differ in their last letters alone."""
+    job = unit_of(tmp_path)
+    place, other = (Place(0, "judging", f"record 3, byte 9, {address}{end}") for end in "ab")
+    for deaths in (1, 2):
+        note(job, place)
+        job = after_death(job, WorkerDied("was ended by SIGSEGV"), deaths)
+    watch = Watch(tmp_path / "note", Limits(None, lambda _: None), dict(job.set_aside))
+    assert watch.at(other, 0) is None
+    assert "was ended by SIGSEGV" in (watch.at(place, 0) or "")
+
+
 @pytest.mark.parametrize("position", ["", "line 7", "第 7 行", "file with\nline end", "x" * 600, "\udcff"])
 def test_a_place_is_read_as_it_was_noted(tmp_path: Path, position: str) -> None:
     place = Place(3, "signing", position)
