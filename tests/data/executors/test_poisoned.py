@@ -19,6 +19,7 @@ from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
 from stoker.recipe import Cleaning, Deduplication, Source
 from tests.data.executors.poison import WORDS, poisoned_workers
+from tests.data.reading.web_archives import archive, page, record
 from tests.data.small_corpus import folder_bytes, sentence, small_recipe
 
 LIMITS = ("data.document_seconds=2", "data.worker_memory_gb=3", "data.worker_idle_seconds=4", "data.on_error=stop")
@@ -90,6 +91,22 @@ def test_what_is_left_of_a_poisoned_file_has_the_bytes_it_has_without_the_poison
         for corpus in corpora
     ]
     assert tokens[0] == tokens[1]
+
+
+@pytest.mark.worker_processes
+@pytest.mark.usefixtures("poison")
+def test_a_page_that_ends_its_worker_costs_no_page_behind_it(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    pages = [sentence(draw) + " extraction" * (number in (3, 8)) for number in range(12)]
+    records = [record(page(text.encode()), number) for number, text in enumerate(pages)]
+    (tmp_path / "a.warc.gz").write_bytes(archive(*records))
+    source = [{"name": "only", "paths": ["a.warc.gz"]}]
+    ledger = Ledger(prepare(small_recipe(tmp_path, *LIMITS, sources=source), Silent()).folder)
+    rows = ledger.rows().collect()
+    poisoned = rows.filter(pl.col("reason") == "poisoned")
+    assert [place.split(",")[0] for place in poisoned["position"]] == ["record 4", "record 9"]
+    assert all("taken out of its page, a worker process was ended by SIGSEGV" in why for why in poisoned["detail"])
+    assert rows["verdict"].is_in(["kept", "held_out"]).sum() == 10
 
 
 @pytest.mark.usefixtures("poison")

@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-Step = Literal["reading", "judging", "signing"]
-_STEPS: dict[str, Step] = {"reading": "reading", "judging": "judging", "signing": "signing"}
+Step = Literal["reading", "extracting", "judging", "signing"]
+_STEPS: dict[str, Step] = {step: step for step in get_args(Step)}
 _NOTE_BYTES = 512
 _MEGABYTE = 1 << 20
 
