@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 import stoker.dashboard
 from stoker.dashboard.chinese import MEANINGS, PHRASES, REMEDIES, WORDS, in_chinese, remedy_in_chinese
+from stoker.dashboard.chinese_events import duration_in_chinese, in_a_chinese_line
 from stoker.dashboard.doctor import with_words
 from stoker.diagnosis import causes, remedies
 from stoker.diagnosis.finding import Kind
+from stoker.diagnosis.in_a_line import _LINES
 from stoker.diagnosis.step_parts import MEASURES as PARTS
 from stoker.diagnosis.text_features import WORDS as FEATURES
 from stoker.diagnosis.told import _IF_IT_REPEATS
@@ -68,6 +70,47 @@ def test_every_kind_and_cause_has_a_chinese_name_on_the_page() -> None:
     wanted = {*get_args(Kind), *(cause.name for cause in causes.CATALOGUE)}
     named = {name for name, chinese in re.findall(r'(\w+): \[(?:null|"[^"]*"), "([^"]+)"\]', names)}
     assert wanted - named == set()
+
+
+def test_every_word_of_the_page_is_there_in_chinese() -> None:
+    """A key that only the English table has would be shown in English."""
+    words = (PAGE / "words.js").read_text(encoding="utf-8")
+    tables = re.findall(r"const (ENGLISH|CHINESE) = \{\n(.*?)\n\};", words, re.DOTALL)
+    keys = {name: set(re.findall(r"(?:^|, | {2})(\w+): (?:\"|\(|\[)", table)) for name, table in tables}
+    assert len(keys["ENGLISH"]) > 100
+    assert keys["ENGLISH"] == keys["CHINESE"]
+
+
+@pytest.mark.parametrize("name", sorted(_LINES))
+def test_every_event_that_has_english_words_has_chinese_ones(name: str) -> None:
+    detail = {
+        "message": "m", "steps_again": 3, "origin": "memory", "bytes": 5, "seconds": 0.25, "before": 4,
+        "ranks": [2], "retried": True, "fault": "kill@5", "reason": "r",
+    }  # fmt: skip
+    told = in_a_chinese_line({"event": name, "detail": detail})
+    assert told is not None
+    if name != "terminated":  # which says what the command itself gave as the reason
+        assert CHINESE.search(told)
+    assert in_a_chinese_line({"event": name, "detail": None}) is not None or name in ("saved", "failure")
+
+
+def test_an_event_without_words_of_its_own_is_left_to_english() -> None:
+    assert in_a_chinese_line({"event": "of_a_later_version", "detail": {"a": 1}}) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.0042, "4.2 毫秒"),
+        (0.0, "0 毫秒"),
+        (4.44, "4.44 秒"),
+        (264.0, "4.4 分钟"),
+        (9000, "2.5 小时"),
+        (172_800, "2 天"),
+    ],
+)
+def test_stretches_of_time_have_chinese_units(seconds: float, told: str) -> None:
+    assert duration_in_chinese(seconds) == told
 
 
 def finding(**changes: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ const NAMES = {
   learning_rate_jump: [null, "学习率突变"], gradient_shift: [null, "梯度水平变化"], update_jump: [null, "更新量突变"], logit_growth: [null, "logit 增长"], repeated_data: [null, "数据重复"], mixture_shift: [null, "配比变化"], sequence_length_change: [null, "序列长度变化"], jitter: [null, "抖动"],
   garbled_text: [null, "乱码文本"], html_text: [null, "残留 HTML"], wrong_language: [null, "语言不符"], repeated_text: [null, "重复文本"], tokenizer_mismatch: [null, "分词器不匹配"], oversampled_source: [null, "来源过采样"], repeated_batch: [null, "批次重复"], wrong_numbers: [null, "计算错误"], slow_compute: [null, "计算变慢"], throttled_rank: [null, "降频的进程"], communication_jitter: [null, "通信抖动"], slow_network: [null, "网络变慢"], loader_starvation: [null, "数据供给不足"], memory_leak: [null, "内存泄漏"], hung_collective: [null, "集合通信挂起"], accumulation_normalisation: [null, "梯度累积归一化错误"], warmup_too_short: [null, "预热过短"], clipping_off: [null, "未裁剪梯度"], optimizer_state_lost: [null, "优化器状态丢失"], random_state_lost: [null, "随机状态丢失"], attention_logit_growth: [null, "注意力 logit 增长"], hard_documents: [null, "难文档（正常噪声）"], layout_changed: [null, "布局改变"], command_killed: [null, "命令被杀死"],
   started: ["started", "开始"], resumed: ["resumed", "继续"], saved: ["saved", "已保存"], finished: ["finished", "完成"], terminated: ["stopped when asked to", "应要求停止"], non_finite: ["not finite", "数值非有限"], gave_up: ["gave up", "放弃"], command_ended: ["command ended", "命令结束"], fault: ["fault of a drill", "演练的故障"], rollback: ["rolled back", "回退"], alert: ["alert", "告警"], ranks_changed: ["ranks changed", "进程数改变"],
+  went_back: [null, "已回退"], asked_back: [null, "被要求回退"], exporter: [null, "导出器"], finding: [null, "发现"], monitor_died: [null, "监视进程终止"], supervisor_died: [null, "监管进程终止"], ranks_ended: [null, "各进程结束"], shrunk: [null, "进程数减少"], grown: [null, "进程数增加"], node_lost: [null, "节点丢失"], intervention: [null, "干预"], replayed: [null, "已重放"], replicas_differ: [null, "副本不一致"], network_slow: [null, "网络缓慢"], grace_too_short: [null, "宽限时间过短"], record_rows_lost: [null, "记录丢失若干行"], record_write_failed: [null, "记录写入失败"],
   read: ["read", "读入"], filter: ["filtered", "过滤"], exact_duplicate: ["exact duplicates", "完全重复"], near_duplicate: ["near-duplicates", "近似重复"], held_out_duplicate: ["held-out duplicates", "与留出集重复"], kept: ["kept", "保留"], batch_digest: ["samples of the batch", "批次的样本"], first_sample: ["first sample", "首个样本"], stages: ["data", "数据"], batch_ramp: ["batch size", "批大小"],
 };
 
@@ -23,3 +24,6 @@ export function nameOf(word) {
   const given = entry && entry[isChinese() ? 1 : 0];
   return given || String(word).replaceAll("_", " ");
 }
+
+/* What an event says; a program's own message has one language. */
+export const inLanguage = (event) => (isChinese() && event.chinese) || event.words;
