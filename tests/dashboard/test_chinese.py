@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from string import Formatter
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stoker.dashboard
+import stoker.diagnosis
 from stoker.dashboard.chinese import MEANINGS, PHRASES, REMEDIES, WORDS, in_chinese, remedy_in_chinese
 from stoker.dashboard.chinese_events import duration_in_chinese, in_a_chinese_line
 from stoker.dashboard.doctor import with_words
@@ -60,6 +62,40 @@ def test_features_of_text_and_parts_of_steps_have_chinese_words() -> None:
     assert in_chinese("seconds of waiting for data of rank 3") == "进程 3 等待数据的秒数"
 
 
+def written_in(node: ast.expr) -> str | None:
+    """A text as it stands in the source, with a figure for what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(one.value) if isinstance(one, ast.Constant) else "7" for one in node.values)
+    return None
+
+
+def evidence_in(path: Path) -> set[str]:
+    """Texts of the evidence that a file of the diagnosis gives: measures, and what was observed in words."""
+    found: set[str | None] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        given = [one.value for one in node.keywords if one.arg in ("measure", "expected", "observed")]
+        if isinstance(node.func, ast.Name) and node.func.id in ("said", "recorded"):
+            given += node.args
+        for one in given:
+            found |= {
+                written_in(part) for part in ([one.body, one.orelse] if isinstance(one, ast.IfExp) else [one])
+            }
+    return {text for text in found if text}
+
+
+def test_whatever_evidence_the_diagnosis_gives_has_chinese_words() -> None:
+    files = sorted(Path(stoker.diagnosis.__file__).parent.rglob("*.py"))
+    said = {text for path in files for text in evidence_in(path)}
+    assert len(said) > 40
+    filled = {"seconds of 7", "load of the busiest 7", "load of the idlest 7"}  # with what a detector puts in
+    names = {"gradient_clip"}  # of recipe fields
+    assert [one for one in sorted(said - filled - names) if in_chinese(one) is None] == []
+
+
 @given(st.text(min_size=1, max_size=30))
 def test_a_name_in_a_measure_stays_as_it_is(name: str) -> None:
     assert in_chinese(f"held-out loss of {name}") == f"{name} 的留出集损失"
@@ -92,6 +128,21 @@ def test_every_event_that_has_english_words_has_chinese_ones(name: str) -> None:
     if name != "terminated":  # which says what the command itself gave as the reason
         assert CHINESE.search(told)
     assert in_a_chinese_line({"event": name, "detail": None}) is not None or name in ("saved", "failure")
+
+
+def test_what_the_guard_saw_is_told_in_chinese_with_the_samples_of_the_step() -> None:
+    detail = {
+        "measure": "loss",
+        "observed": 5.373,
+        "expected": 3.594,
+        "samples": [11992, 12000],
+        "response": "wait",
+    }
+    told = in_a_chinese_line({"event": "spike", "detail": detail})
+    assert told == "损失为 5.373，近期中位数 3.594；样本 11992 至 11999；处理：继续"
+    again = {"verdict": "clear", "ranks": [], "losses": [5.373, 5.373]}
+    said = in_a_chinese_line({"event": "replayed", "detail": again})
+    assert said == "由相同数据重算这一步：结果相同；损失 5.373、5.373"
 
 
 def test_an_event_without_words_of_its_own_is_left_to_english() -> None:

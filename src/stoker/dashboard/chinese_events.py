@@ -69,6 +69,39 @@ def _ranks(number: Any) -> str:
     return f" {int(number)} 个进程" if isinstance(number, int | float) else "另一进程数"
 
 
+_MEASURES = {"loss": "损失", "gradient norm": "梯度范数", "update norm": "更新量范数"}
+_RESPONSES = {"wait": "继续", "skip_step": "略去这一步", "rollback": "回退", "ask": "停止并询问"}
+_VERDICTS = {"clear": "结果相同", "transient": "结果不同，第二次不再出现"}
+
+
+def _stood_out(detail: dict[str, Any]) -> str:
+    measure = _MEASURES.get(str(detail.get("measure")), str(detail.get("measure")))
+    said = f"{measure}为 {_figure(detail.get('observed'))}，近期中位数 {_figure(detail.get('expected'))}"
+    bounds = detail.get("samples")
+    samples = f"；样本 {bounds[0]} 至 {bounds[1] - 1}" if isinstance(bounds, list) and len(bounds) == 2 else ""
+    response = str(detail.get("response"))
+    return f"{said}{samples}；处理：{_RESPONSES.get(response, response)}" if "observed" in detail else ""
+
+
+def _replayed(detail: dict[str, Any]) -> str:
+    verdict, ranks = str(detail.get("verdict")), detail.get("ranks")
+    named = f"；结果不同的进程：{'、'.join(map(str, ranks))}" if isinstance(ranks, list) and ranks else ""
+    losses = detail.get("losses")
+    both = f"；损失 {'、'.join(map(_figure, losses))}" if isinstance(losses, list) else ""
+    return f"由相同数据重算这一步：{_VERDICTS.get(verdict, verdict)}{named}{both}"
+
+
+def _slow(detail: dict[str, Any]) -> str:
+    ranks, ratio = detail.get("ranks"), detail.get("ratio")
+    if not isinstance(ranks, list) or not isinstance(ratio, int | float):
+        return ""
+    return f"进程 {'、'.join(map(str, ranks))} 单独计时为其他进程的 {_figure(ratio)} 倍"
+
+
+def _figure(value: Any) -> str:
+    return wording.figure(value) if isinstance(value, float) else str(value)
+
+
 def _alert(detail: dict[str, Any]) -> str:
     state = {"firing": "触发", "resolved": "解除"}.get(str(detail.get("state")), "")
     severity = {"critical": "严重", "warning": "警告"}.get(str(detail.get("severity")), "")
@@ -89,6 +122,10 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "grown": _resized,
     "fault": lambda detail: f"由演练放入：{detail.get('fault')}",
     "alert": _alert,
+    "spike": _stood_out,
+    "divergence": _stood_out,
+    "replayed": _replayed,
+    "slow_rank": _slow,
     COMMAND_ENDED: lambda detail: "整条命令终止而未能留下记录：它被杀死，或所在机器停机",
     RANKS_CHANGED: _resized,
 }

@@ -125,7 +125,7 @@ def with_own_corpus(loaded: LoadedRecipe, folder: Path) -> LoadedRecipe:
 
 
 def with_own_name(loaded: LoadedRecipe, faults: Sequence[Fault]) -> LoadedRecipe:
-    """The same recipe, named by what is put in and when: a drill is not to be taken for the run that it rehearses."""
+    """The same recipe, named by what is put in and when: nobody takes a drill for the run that it rehearses."""
     said = [
         [
             fault.kind,

@@ -15,12 +15,26 @@ export function whenOf(finding) {
   return words("steps", exact(finding.first_step), exact(finding.last_step ?? finding.first_step));
 }
 
+/* Stretches of samples in order, those that meet as one. */
+const STRETCHES = 8;
+function merged(stretches) {
+  const found = [];
+  for (const [first, last] of [...stretches].sort((a, b) => a[0] - b[0])) {
+    const before = found[found.length - 1];
+    if (before && first <= before[1] + 1) before[1] = Math.max(before[1], last);
+    else found.push([first, last]);
+  }
+  return found;
+}
+
 function whereOf(finding) {
   const parts = [];
   if (finding.ranks?.length) parts.push(listed(finding.ranks.map((rank) => words("rank", rank))));
   if (finding.part) parts.push(nameOf(finding.part));
   if (finding.sources?.length) parts.push(listed(finding.sources));
-  for (const [first, last] of finding.documents || []) parts.push(words("samples", exact(first), exact(last)));
+  const stretches = merged(finding.documents || []);
+  for (const [first, last] of stretches.slice(0, STRETCHES)) parts.push(words("samples", exact(first), exact(last)));
+  if (stretches.length > STRETCHES) parts.push(`… (${stretches.length})`);
   if (finding.names?.length) parts.push(listed([...finding.names.slice(0, 6), ...(finding.names.length > 6 ? [`… (${finding.names.length})`] : [])]));
   return parts.join(" · ");
 }
