@@ -46,7 +46,8 @@ _JOINERS = re.compile("[\u200c\u200d]+")
 _JOINED = re.compile(
     "[\u00aa-\u1fff\u2190-\u2bff\ufe0f\ufb1d-\ufdcf\ufdf0-\ufdff\ufe70-\ufefc\U00010000-\U0001ffff]"
 )
-_TRAILING_BLANKS = re.compile("[ \t\u3000]+(?=\n)")
+_TRAILING_BLANKS = re.compile("(?<![ \t\u3000])[ \t\u3000]++(?=\n)")
+"""Begun where a run of blanks begins and never given back: a long run inside of a line is looked at once."""
 _BLANKS = " \t\u3000"
 _BLANK_LINES = re.compile("\n{3,}")
 

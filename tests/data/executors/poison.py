@@ -12,9 +12,10 @@ import time
 
 if "executors.worker import serve" in str(sys.orig_argv):
     from stoker.data.operators import cleaning
+    from stoker.data.reading import warc
     from stoker.data.stages import read_and_clean
 
-    clean, sign = cleaning.clean, read_and_clean.sign
+    clean, sign, extract = cleaning.clean, read_and_clean.sign, warc.extract_text
 
     def poisoned(text, kind):
         if "segmentation" in text:
@@ -35,7 +36,12 @@ if "executors.worker import serve" in str(sys.orig_argv):
             ctypes.string_at(0)
         return sign(texts, settings)
 
-    cleaning.clean, read_and_clean.sign = poisoned, poisoned_signing
+    def poisoned_extraction(page, engine):
+        if "extraction" in page:
+            ctypes.string_at(0)
+        return extract(page, engine)
+
+    cleaning.clean, read_and_clean.sign, warc.extract_text = poisoned, poisoned_signing, poisoned_extraction
 """
 WORDS = ("segmentation", "memory", "endless", "exception", "signature")
 

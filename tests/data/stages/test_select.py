@@ -20,14 +20,21 @@ from tests.data.test_prepare import decoded
 from tests.data.written_text import edited, english
 
 
-def prepared(folder: Path, texts: list[str], kind: str = "prose", held_out: float = 0.0, **given: Any) -> Corpus:
+def prepared(
+    folder: Path,
+    texts: list[str],
+    kind: str = "prose",
+    held_out: float = 0.0,
+    filters: bool = False,
+    **given: Any,
+) -> Corpus:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     recipe = small_recipe(
         folder,
         sources=[{"name": "only", "paths": ["a.jsonl"], "kind": kind}],
         deduplication=given,
-        cleaning={"filters": False},
+        cleaning={"filters": filters},
         held_out=held_out,
     )
     return prepare(recipe, Silent())
@@ -52,6 +59,18 @@ def test_the_longest_is_kept_whatever_the_order(tmp_path: Path) -> None:
 
 def test_the_earliest_is_kept_by_default(tmp_path: Path) -> None:
     assert decoded(prepared(tmp_path, near_copies()), "only", "train") == near_copies()[::3]
+
+
+@pytest.mark.parametrize(("measure", "best"), [("filter.digit_share", 1), ("filter.mean_word_length", 2)])
+def test_the_best_by_a_measure_of_the_ledger_is_kept(tmp_path: Path, measure: str, best: int) -> None:
+    text = english(1, 120)
+    texts = [text, f"{text} 123 456 789", f"{text} incomprehensibilities", english(2, 120)]
+    corpus = prepared(tmp_path, texts, filters=True, keep="best", quality=measure)
+    found = rows(corpus)
+    values = found[f"measure.{measure}"].to_list()
+    assert max(values[:3]) == values[best]
+    assert decoded(corpus, "only", "train") == [texts[best], texts[3]]
+    assert found["duplicate_of"].to_list() == [None if n in (best, 3) else f"a.jsonl:{best + 1}" for n in range(4)]
 
 
 def test_an_unknown_measure_of_quality_is_named_with_those_there_are(tmp_path: Path) -> None:

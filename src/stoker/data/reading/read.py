@@ -9,6 +9,7 @@ from stoker.data.document import Document, Fault
 from stoker.data.reading.decoding import Undecodable
 from stoker.data.reading.files import InputFile
 from stoker.data.reading.open import Damaged
+from stoker.data.reading.poisoned import Begin, begin_anything
 from stoker.data.reading.units import Part
 from stoker.recipe import Source
 
@@ -23,6 +24,7 @@ class Reading:
     source: Source
     file: InputFile
     maximum_bytes: int
+    begin: Begin = begin_anything
 
     def document(
         self, position: str, text: str, identifier: str | None = None, address: str | None = None
@@ -67,11 +69,14 @@ class Reading:
         )
 
 
-def read_part(source: Source, part: Part, maximum_bytes: int) -> Iterator[Document | Fault]:
-    """Documents and faults of a part of a file, in the file's order. Never raises for what the file holds."""
+def read_part(
+    source: Source, part: Part, maximum_bytes: int, begin: Begin = begin_anything
+) -> Iterator[Document | Fault]:
+    """Documents and faults of a part of a file, in the file's order. Never raises for what the file holds, but what
+    an extractor raises for a file that is one page."""
     from stoker.data.reading import jsonl, parquet, text, warc, whole
 
-    reading = Reading(source, part.file, maximum_bytes)
+    reading = Reading(source, part.file, maximum_bytes, begin)
     readers = {"jsonl": jsonl.read, "parquet": parquet.read, "html": whole.read, "code": whole.read}
     reader = {**readers, "warc": warc.read}.get(part.file.format, text.read)
     try:
