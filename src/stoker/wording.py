@@ -101,3 +101,9 @@ def detail(value: Any) -> str:
 def words(name: str) -> str:
     """A field's name as words."""
     return name.replace("_", " ")
+
+
+def one_line(text: str, most: int) -> str:
+    """`text` in one line of at most `most` characters, without any that move a cursor or have no shape."""
+    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stoker.diagnosis import Finding
 from stoker.monitoring.notices import finite
 from stoker.monitoring.picture import number
+from stoker.monitoring.rules import in_brief
 
 ECS_VERSION = "8.11.0"
 _FIGURES = (
@@ -19,6 +21,7 @@ _FIGURES = (
     "seconds", "loss_by_source", "memory_peak_bytes",
 )  # fmt: skip
 _WARNINGS = ("save_failed", "non_finite", "went_back", "slow_rank", "record_write_failed", "node_lost")
+_LEVELS = {"note": "info", "warning": "warn", "alarm": "error"}
 _ERRORS = ("failure", "gave_up", "silent_corruption", "supervisor_died")
 
 
@@ -58,6 +61,9 @@ class JsonLog:
             level = "info" if detail.get("state") == "resolved" else level
             kind["kind"] = "alert"
         summary = detail.get("summary") if isinstance(detail, Mapping) else None
+        if name == "finding":
+            found = Finding.model_validate(detail)
+            level, summary = _LEVELS[found.severity], in_brief(found)
         message = name if row.get("step") is None else f"step {row['step']}: {name}"
         message = f"{message}: {summary}" if summary else message
         self._write(row, level, message, "stoker.event", kind, {"step": row.get("step"), "detail": detail})
