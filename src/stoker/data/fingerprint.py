@@ -26,7 +26,7 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 5
+RULES = 6
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out, or what is
 measured of it."""
 HASHES_FILE = ".hashes.json"
