@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -100,6 +101,31 @@ def test_a_run_is_drawn_in_both_languages_and_colours(chromium: Browser, tmp_pat
             "(text) => document.querySelector('#chart-loss h3')?.textContent === text",
             arg="Loss" if locale == "zh-CN" else "损失",
         )
+
+
+ENGLISH_UNIT = re.compile(r"\d[\d.,]* ?(?:µs|ms|s|min|h|d)(?![\w/.-])")
+
+
+def test_a_chinese_page_has_chinese_units_of_time_everywhere(chromium: Browser, tmp_path: Path) -> None:
+    write_run(tmp_path / "one")
+    write_run(tmp_path / "two")
+    with served(tmp_path) as address, page_at(chromium, address, locale="zh-CN") as page:
+        page.wait_for_selector("table.runs tbody tr")
+        listed = page.inner_text("body")
+        page.locator("table.runs a.name").first.click()
+        drawn(page)
+        for section in ("optimisation", "modules", "speed", "machine", "data", "events"):
+            page.locator(f"#{section}").scroll_into_view_if_needed()
+            page.wait_for_timeout(200)
+        run = page.inner_text("body")
+        page.evaluate("document.querySelector('#overview').scrollIntoView()")
+        click_in(page, "loss", (SPIKE - 1) / 99)
+        page.wait_for_selector("#panel-timeline canvas", timeout=60_000)
+        panel = page.inner_text("#panel")
+    assert re.search(r"\d 天前", listed), "of a record that was written long ago"
+    assert re.search(r"\d (毫秒|秒) / 步", run)
+    for text in (listed, run, panel):
+        assert ENGLISH_UNIT.findall(text) == []
 
 
 def test_zooming_in_one_chart_zooms_all_and_goes_into_the_address(chromium: Browser, tmp_path: Path) -> None:
@@ -211,7 +237,7 @@ def test_on_the_chinese_page_a_finding_is_told_in_chinese(
         page.wait_for_selector("#findings .finding", timeout=30_000)
         text = page.inner_text("#findings .finding")
         for chinese in (
-            "尖峰: 乱码文本",
+            "尖峰：乱码文本",
             found["chinese"]["meanings"]["garbled_text"],
             "损失：9，预期 相同",
             "剔除这些文档",
