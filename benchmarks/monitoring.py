@@ -1,8 +1,11 @@
 """What the monitor of a run costs: processor time for each look and each diagnosis, by ranks and steps a second.
 
     python benchmarks/monitoring.py
+    python benchmarks/monitoring.py --read RUN
 
-Writes the record of a made-up run as fast as a real one would, beside one monitor with its default budget.
+Writes the record of a made-up run as fast as a real one would, beside one monitor with its default budget. With
+`--read`, instead, what it costs to read the text of a run whose corpus is at hand, beside a diagnosis of the same
+rows.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from stoker.console import table
-from stoker.monitoring.live_diagnosis import WINDOW_ROWS, findings_now
+from stoker.diagnosis import find_all
+from stoker.monitoring.live_diagnosis import WINDOW_ROWS, rows_now
+from stoker.monitoring.live_text import Readings
 from stoker.monitoring.monitor import Monitor
 from stoker.monitoring.recent import FollowedRecord
 from stoker.recipe.loading import dump_recipe, load_recipe
@@ -72,9 +77,10 @@ def measure(ranks: int, steps_per_second: float, seconds: float) -> list[object]
         for writer in writers:
             writer.flush()
         recent, diagnoses = FollowedRecord(run.record, WINDOW_ROWS), []
+        written = load_recipe(run.recipe).recipe
         for _ in range(2):
             began = time.process_time()
-            findings_now(recent, time.time())
+            find_all(rows_now(recent, time.time(), run, written))
             diagnoses.append(1000 * (time.process_time() - began))
         monitor = Monitor(run, lambda line: None, live=True)
         spent, begun, step, next_look = 0.0, time.monotonic(), _PAST_STEPS, 0.0
@@ -96,11 +102,42 @@ def measure(ranks: int, steps_per_second: float, seconds: float) -> list[object]
     return [ranks, steps_per_second, looks, *diagnoses, 100 * spent / seconds]
 
 
+def measure_reading(run: RunDirectory) -> list[object]:
+    """Processor time of a diagnosis of the newest rows, of the first reading and of the next, and how long the
+    monitor waits after it by default."""
+    recipe = load_recipe(run.recipe).recipe
+    recent, share = FollowedRecord(run.record, WINDOW_ROWS), recipe.alerts.share_of_core / 3
+    readings, spent = Readings(run, recipe, share), list[float]()
+    rows = rows_now(recent, None, run, recipe)
+    for look in (find_all, readings.read, readings.read):
+        began = time.process_time()
+        look(rows)
+        spent.append(time.process_time() - began)
+    return [
+        rows.table.height,
+        rows.samples_of(int(rows.steps[-1])),
+        *(1000 * one for one in spent),
+        spent[-1] / share,
+    ]
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--read", type=Path, metavar="RUN")
     options = parser.parse_args()
+    if options.read is not None:
+        headers = [
+            "rows",
+            "samples a step",
+            "diagnosis, ms",
+            "first reading, ms",
+            "next reading, ms",
+            "next after, s",
+        ]
+        print(table(headers, [measure_reading(RunDirectory(options.read))]))
+        return
     rows = [measure(*case, options.seconds) for case in ((1, 1.0), (1, 20.0), (8, 1.0), (64, 0.2))]
     headers = [
         "ranks",

@@ -90,7 +90,7 @@ def moment(unix_time: float | None) -> str:
 def detail(value: Any) -> str:
     """The free-form detail of an event in one line."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {detail(part)}" for key, part in value.items() if part is not None)
+        return ", ".join(f"{key} {detail(part)}" for key, part in value.items() if part is not None and part != [])
     if isinstance(value, list):
         return "–".join(detail(part) for part in value) if len(value) == 2 else ", ".join(map(detail, value))
     if isinstance(value, float):
@@ -101,3 +101,9 @@ def detail(value: Any) -> str:
 def words(name: str) -> str:
     """A field's name as words."""
     return name.replace("_", " ")
+
+
+def one_line(text: str, most: int) -> str:
+    """`text` in one line of at most `most` characters, without any that move a cursor or have no shape."""
+    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"

@@ -83,6 +83,12 @@ def test_a_sample_begins_with_the_most_doubtful_and_shows_their_text(job: Path) 
     assert "filter.markup_share" in text
 
 
+def test_a_sample_is_of_twenty_unless_told_otherwise(job: Path) -> None:
+    everything = answered("sample", job / "recipe.yaml", "markup", "--count", 1000)
+    assert len(everything) > 20
+    assert answered("sample", job / "recipe.yaml", "markup") == everything[:20]
+
+
 def test_kept_needs_a_threshold(job: Path) -> None:
     with pytest.raises(BadInput, match="needs a reason with a threshold"):
         asked("sample", job / "recipe.yaml", "exact_duplicate", "--kept")

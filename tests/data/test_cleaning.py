@@ -95,6 +95,13 @@ def test_hidden_tags_and_fillers_go_and_flags_stay() -> None:
     assert clean(f"read{hidden} this\u3164 {scotland}", "prose") == f"read this {scotland}"
 
 
+@pytest.mark.parametrize("blank", [" ", "\t", "\u3000", " \t"])
+def test_a_long_run_of_blanks_inside_of_a_line_stays_and_takes_no_time(blank: str) -> None:
+    """Looked at once more from each of its places, this one would take an hour."""
+    line = f"a{blank * 2_000_000}b"
+    assert clean(f"{line}{blank} \n{line}", "prose") == f"{line}\n{line}"
+
+
 def test_prose_keeps_one_blank_line_and_no_trailing_blanks() -> None:
     dirty = " \n\n　　第一段 \t\n\n\n \n\nsecond\u3000\n  indented\u2029third\n\n"
     assert clean(dirty, "prose") == "　　第一段\n\nsecond\n  indented\nthird"

@@ -18,32 +18,41 @@ from tests.data.small_corpus import folder_bytes, small_recipe, write_text_files
 pytestmark = pytest.mark.slow
 
 PREPARE_AND_DIE = """
-import os, signal, sys
+import mmap, os, signal, struct, sys
 from pathlib import Path
 moment, before = int(sys.argv[2]), sys.argv[3] == "before"
-renames, owner = 0, os.getpid()
+# Shared with the worker, which is forked: it reads while this process waits, so that one of them counts at a time.
+renames, owner = mmap.mmap(-1, 8), os.getpid()
+
+def die():
+    os.kill(owner, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 def dying(rename):
     def counted(*arguments):
-        global renames
-        if os.getpid() != owner:  # a forked worker, which would die over and over
-            return rename(*arguments)
-        renames += 1
-        if before and renames == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if loaded.prepared_folder not in Path(arguments[-1]).parents:
+            return rename(*arguments)  # of numba's cache
+        (number,) = struct.unpack("q", renames[:])
+        renames[:] = struct.pack("q", number + 1)
+        if before and number + 1 == moment:
+            die()
         rename(*arguments)
-        if renames == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if number + 1 == moment:
+            die()
     return counted
 
 from stoker.data.prepare import prepare
 from stoker.progress import Silent
 from stoker.recipe.loading import load_recipe
+loaded = load_recipe(Path(sys.argv[1]), sys.argv[4:])
 # Everything that appears on disk appears by a rename: these are all the moments that differ.
 os.replace, os.rename = dying(os.replace), dying(os.rename)
-prepare(load_recipe(Path(sys.argv[1]), sys.argv[4:]), Silent())
-print(renames)
+prepare(loaded, Silent())
 """
+RENAMES = 39
+"""Of a whole preparation with one worker; nine are the worker's."""
+RENAMES_HERE = 30
+"""Of this process alone, where workers are Ray's."""
 START_WORKERS_AND_DIE = """
 import os, re, signal, sys, threading, time
 from pathlib import Path
@@ -87,10 +96,10 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def moments(count: int) -> list[tuple[int, str]]:
-    """Moments of a whole preparation (it takes 36 renames), drawn evenly."""
+def moments(count: int, renames: int = RENAMES) -> list[tuple[int, str]]:
+    """Moments of a whole preparation, drawn evenly."""
     draw = random.Random(11)
-    drawn = [round((index + draw.random()) * 36 / count) or 1 for index in range(count)]
+    drawn = [round((index + draw.random()) * renames / count) or 1 for index in range(count)]
     return [(moment, draw.choice(["before", "after"])) for moment in drawn]
 
 
@@ -101,7 +110,7 @@ def assert_killed_and_resumed(folder: Path, moment: int, when: str, *overrides: 
     loaded = small_recipe(folder / "killed")
     finished = loaded.prepared_folder / whole.folder.name
     died = run(PREPARE_AND_DIE, loaded.path, moment, when, *overrides)
-    assert died.returncode in (-9, 0), died.stderr
+    assert died.returncode == -9, died.stderr
     if finished.exists():  # then it is complete
         assert folder_bytes(finished) == folder_bytes(whole.folder)
     resumed = prepare(loaded, Silent())
@@ -118,9 +127,24 @@ def test_a_kill_at_a_drawn_moment_changes_no_byte(tmp_path: Path, moment: int, w
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("moment", range(1, 38))
+@pytest.mark.parametrize("moment", range(1, RENAMES + 1))
 def test_a_kill_at_any_moment_changes_no_byte(tmp_path: Path, moment: int, when: str) -> None:
     assert_killed_and_resumed(tmp_path, moment, when)
+
+
+@pytest.mark.thorough
+def test_there_are_no_other_moments(tmp_path: Path) -> None:
+    write_text_files(tmp_path / "text")
+    assert run(PREPARE_AND_DIE, small_recipe(tmp_path).path, RENAMES + 1, "before").returncode == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("moment", "when"), moments(20, RENAMES_HERE))
+def test_a_kill_while_ray_has_the_work_changes_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int, when: str
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert_killed_and_resumed(tmp_path, moment, when, "data.executor=ray", "data.workers=2")
 
 
 @pytest.mark.parametrize(("job", "seconds"), [("idle", 0), ("idle", 2), ("busy", 2)])

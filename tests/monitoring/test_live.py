@@ -20,6 +20,7 @@ from stoker.launch.monitoring import alert_rules, prometheus_config
 from stoker.recipe.loading import load_recipe
 from stoker.record import MONITOR, Record
 from stoker.run_directory import RunDirectory
+from tests.dashboard.watched_runs import dashboard, identifiers
 from tests.end_to_end.small_job import command, write_job
 from tests.monitoring.watched_run import free_port, program, receiver, wait_for
 from tests.preloaded import environment
@@ -137,14 +138,28 @@ def test_a_real_prometheus_scrapes_a_real_run_and_an_alert_reaches_a_webhook_bot
 _TRAIN = """
 import sys
 from pathlib import Path
-from stoker.progress import Silent
+from stoker.console import progress_for
 from stoker.recipe.loading import load_recipe
 from stoker.recovery import train
+from stoker.recovery.drill_doctor import PREPARED, spoiled, with_own_corpus
 from stoker.recovery.faults import parse_fault
 if __name__ == "__main__":
-    loaded = load_recipe(Path(sys.argv[1]))
-    train(loaded, loaded.run, Silent(), faults=(parse_fault(sys.argv[2]),))
+    loaded, fault = load_recipe(Path(sys.argv[1])), parse_fault(sys.argv[2])
+    if fault.kind == "bad_data":
+        print(*spoiled(loaded, loaded.run, [fault])[str(fault)])
+        loaded = with_own_corpus(loaded, loaded.run.path.absolute() / PREPARED)
+    train(loaded, loaded.run, progress_for(False), faults=(fault,))
 """
+
+
+def trained_with(recipe: Path, fault: str) -> subprocess.CompletedProcess[str]:
+    """Train as `stoker drill` does, until it is over; what was made bad, as sample numbers, is on stdout."""
+    script = recipe.parent / "faulty.py"
+    script.write_text(_TRAIN)
+    arguments = [sys.executable, str(script), str(recipe), fault]
+    done = subprocess.run(arguments, env=environment(), capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_a_run_whose_monitor_finds_a_divergence_goes_back_by_itself(tmp_path: Path) -> None:
@@ -158,10 +173,7 @@ def test_a_run_whose_monitor_finds_a_divergence_goes_back_by_itself(tmp_path: Pa
         recovery={"on_finding": "rollback", "on_spike": "wait", "on_divergence": "wait", "on_large_update": "wait"},
         alerts=FAST,
     )
-    (tmp_path / "faulty.py").write_text(_TRAIN)
-    arguments = [sys.executable, str(tmp_path / "faulty.py"), str(recipe), "lr_jump@150:strength=2,steps=6"]
-    done = subprocess.run(arguments, env=environment(), capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr
+    trained_with(recipe, "lr_jump@150:strength=2,steps=6")
     record = Record(tmp_path / "runs/small/record")
     asked = [one["detail"] for one in record.events(MONITOR) if one["event"] == "asked_back"]
     answered = [one["detail"] for one in record.events() if one["event"] == "asked_back"]
@@ -171,3 +183,46 @@ def test_a_run_whose_monitor_finds_a_divergence_goes_back_by_itself(tmp_path: Pa
     assert back[0] in (120, 140)
     loss = dict(record.steps(["loss"]).select("step", "loss").iter_rows())
     assert loss[230] < loss[150], "it went on from where all was well"
+
+
+STEPS = 400
+
+
+def test_while_the_run_goes_on_bad_text_is_named_with_its_documents_wherever_people_look(tmp_path: Path) -> None:
+    """In the finding, in the log, in the notice, in the JSON log and among the page's events."""
+    with receiver() as hook:
+        recipe = write_job(
+            tmp_path,
+            training__steps=STEPS,
+            evaluation={"every": 0},
+            checkpoint={"every": 200},
+            exporters={"json_logs": {"enabled": True}},
+            alerts={
+                **FAST,
+                "webhook": f"http://127.0.0.1:{hook.port}/",
+                "rules": {"finding": {"limit": "warning"}},
+            },
+        )
+        done = trained_with(recipe, "bad_data@120:what=garbled,steps=2,strength=0.5")
+    bad = set(map(int, done.stdout.split()))
+    run = RunDirectory(tmp_path / "runs" / "small")
+    events = [one for one in Record(run.record).events(MONITOR) if one["event"] == "finding"]
+    [found] = [one for one in events if one["detail"]["cause"] == "garbled_text"]
+    assert found["step"] < STEPS, "it was found while the run went on"
+    detail = found["detail"]
+    assert 120 <= detail["first_step"] <= 121
+    assert {number for first, last in detail["documents"] for number in range(first, last + 1)} <= bad
+    name = detail["names"][0]
+    assert name.startswith("text/")
+    said = [line for line in done.stderr.splitlines() if "garbled_text" in line]
+    assert said
+    assert name in said[0]
+    assert any(name in one["summary"] for one in hook.got if one["rule"] == "finding")
+    log = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
+    [line] = [one for one in log if one.get("event.action") == "finding" and "garbled_text" in one["message"]]
+    assert name in line["message"]
+    assert line["log.level"] == "warn"
+    with dashboard(run.path) as client:
+        [identifier] = identifiers(client).values()
+        told = client.get(f"/api/run/{identifier}/events").json()["events"]
+    assert any(name in one["words"] for one in told if one["event"] == "alert")

@@ -10,7 +10,8 @@ import polars as pl
 
 from stoker.data.corpus import Corpus
 from stoker.data.ledger import Ledger
-from stoker.data.stages.read_and_clean import POISONED, UnitRead
+from stoker.data.reading.poisoned import POISONED
+from stoker.data.stages.read_and_clean import UnitRead
 from stoker.errors import BadInput
 from stoker.plural import counted
 from stoker.recipe import Data

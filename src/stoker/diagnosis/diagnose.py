@@ -147,7 +147,8 @@ def find_all(rows: RunRows) -> list[Finding]:
     read = sum(any(one.kind in LOSS_KINDS and one.confidence > FAINT for one in own) for _, own in incidents)
     merged = [
         named(rows, _with_documents(rows, without_sameness(finding)), members, max(read, 1))
-        for finding, members in incidents
+        # The latest first: whoever reads the text within limits is to know of these.
+        for finding, members in sorted(incidents, key=lambda one: -(one[0].first_step or 0))
     ]
     kept = [one for one in merged if one.confidence > FAINT or _of_text(one)]
     return sorted(kept, key=lambda finding: finding.rank_of_importance)

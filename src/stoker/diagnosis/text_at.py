@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,12 +54,15 @@ class Stretch:
 class Text:
     """Reads passages of a run's steps. The corpus is opened when the first is asked for."""
 
+    few_steps = False
+    """Whether so few are asked for that the work which pays over a whole epoch does not."""
+
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         self._folder = folder
         self._recipe = recipe
 
     @classmethod
-    def of(cls, run: RunDirectory, recipe: Recipe | None) -> Text | None:
+    def of(cls, run: RunDirectory, recipe: Recipe | None) -> Self | None:
         """Of the corpus that the run was trained on; None where that is not known or is gone."""
         try:
             folder = Path(json.loads(run.origin.read_text(encoding="utf-8"))["corpus"])
@@ -117,7 +120,7 @@ class Text:
     def _feed(self) -> Feed:
         from stoker.data.feeding import Feed
 
-        return Feed(self._corpus, self._recipe)
+        return Feed(self._corpus, self._recipe, self.few_steps)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

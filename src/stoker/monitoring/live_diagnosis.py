@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stoker.diagnosis import Finding, RunRows, find_all
+from stoker.diagnosis import Finding, RunRows
 from stoker.diagnosis.finding import Kind
 from stoker.diagnosis.planned_mixture import PlannedMixture
 from stoker.durable_files import write_json
 from stoker.monitoring.recent import FollowedRecord
 from stoker.monitoring.rules import in_brief
+from stoker.recipe import Recipe
 from stoker.run_directory import RunDirectory
 
 WINDOW_ROWS = 2048
@@ -28,11 +29,11 @@ _DIVERGED: tuple[Kind, ...] = (
 _RANKED = {"note": 0, "warning": 1, "alarm": 2}
 
 
-def findings_now(record: FollowedRecord, now: float | None, planned: PlannedMixture | None = None) -> list[Finding]:
-    """What stands out in the newest rows of a run and is not `planned`; `now` is None for one that is over."""
-    found = find_all(replace(RunRows.load(record, now=now), planned=planned))
+def rows_now(record: FollowedRecord, now: float | None, run: RunDirectory, recipe: Recipe) -> RunRows:
+    """The newest rows of a run; `now` is None for one that is over."""
+    rows = replace(RunRows.load(record, now, recipe), planned=PlannedMixture.of(run, recipe))
     record.settle()
-    return found
+    return rows
 
 
 @dataclass
@@ -92,7 +93,6 @@ class AskingBack:
             return None
         for finding in findings:
             if calls_for_going_back(finding):
-                self._number += 1
                 before = finding.remedy.arguments.get("step")
                 write_json(
                     self._path,
@@ -100,9 +100,10 @@ class AskingBack:
                         "before_step": before if isinstance(before, int) else finding.first_step,
                         "why": in_brief(finding),
                         "finding": finding.model_dump(mode="json"),
-                        "number": self._number,
+                        "number": self._number + 1,
                     },
                 )
+                self._number += 1
                 self._waiting = True
                 return finding
         return None

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.diagnosis import Finding
-from stoker.diagnosis.planned_mixture import PlannedMixture
+from stoker.diagnosis import Finding, find_all
 from stoker.durable_files import write_json
 from stoker.errors import StokerError
 from stoker.monitoring.alerts import Alerting, Notice
 from stoker.monitoring.following import Follower
 from stoker.monitoring.json_logs import JsonLog
-from stoker.monitoring.live_diagnosis import WINDOW_ROWS, AskingBack, Told, findings_now
+from stoker.monitoring.live_diagnosis import WINDOW_ROWS, AskingBack, Told, rows_now
+from stoker.monitoring.live_text import Readings
 from stoker.monitoring.notices import Notifying
 from stoker.monitoring.picture import Picture
 from stoker.monitoring.prometheus import Endpoint, Snapshot
 from stoker.monitoring.recent import FollowedRecord, RecentRecord
-from stoker.monitoring.rules import Judgement, judge
+from stoker.monitoring.rules import Judgement, in_brief, judge, tells_of
 from stoker.monitoring.trackers import Point, Tracking, point_of
 from stoker.recipe.loading import load_recipe
 from stoker.record import MONITOR, SUPERVISOR, Record, RecordWriter
@@ -80,15 +80,18 @@ class Monitor:
         self._writes = writes
         self._recipe = load_recipe(run.recipe).recipe
         alerts, exporters = self._recipe.alerts, self._recipe.exporters
-        self._share = alerts.share_of_core / 2
-        """Of a core: for looking, and as much again for diagnosing."""
+        self._share = alerts.share_of_core / 3
+        """Of a core: for looking, as much again for diagnosing, and for reading what steps were trained on."""
         self.picture = Picture(self._recipe)
         self._alerting = Alerting(alerts.repeat_seconds, alerts.resolved)
         self._told = Told()
         self._asking = AskingBack(run) if live and self._recipe.recovery.on_finding != "wait" else None
         self._findings: list[Finding] = []
         self._judgements: list[Judgement] = []
+        self._readings = Readings(run, self._recipe, self._share)
         self._next_diagnosis = 0.0
+        self._last_cost = 0.0
+        """Of a diagnosis that read no text, in seconds of processor time."""
         self._now = time.time()
         self._next_position = time.monotonic() + _POSITION_SECONDS
         self._points: list[Point] = []
@@ -124,7 +127,7 @@ class Monitor:
         diagnosing = 0.0
         if self._recipe.alerts.enabled:
             if diagnose or time.monotonic() >= self._next_diagnosis:
-                diagnosing = self._diagnose(when)
+                diagnosing = self._diagnose(when, read=diagnose)
             self._judge(when)
         own = {rule.name for rule in self._recipe.alerts.own}
         self._snapshot.take(
@@ -168,8 +171,10 @@ class Monitor:
         self.picture.take(rank, entry)
         if self._recipe.alerts.enabled:
             self._recent.take(rank, entry)
-        if self._asking is not None and entry.row.get("event") in ("went_back", "resumed"):
-            self._asking.went_back()
+        if entry.row.get("event") in ("went_back", "resumed"):
+            self._readings.forget()
+            if self._asking is not None:
+                self._asking.went_back()
         if self._json is not None and entry.kind == "event" and rank in (0, SUPERVISOR):
             self._json.event(entry.row, "rank 0" if rank == 0 else "supervisor")
         if rank != 0:
@@ -196,12 +201,13 @@ class Monitor:
                     self._record.flush()
                 self._notifying.give(self._content(notice))
 
-    def _diagnose(self, now: float) -> float:
-        """Returns the processor time it took."""
+    def _diagnose(self, now: float, read: bool) -> float:
+        """Returns the processor time it took. `read` reads the steps' text also out of turn."""
         began = time.process_time()
+        reads = read or self._readings.due
         try:
-            planned = PlannedMixture.of(self._run, self._recipe)
-            found = findings_now(self._recent, now if self._live else None, planned)
+            rows = rows_now(self._recent, now if self._live else None, self._run, self._recipe)
+            found = self._readings.read(rows) if reads else self._readings.explain(find_all(rows))
         except (StokerError, OSError) as error:
             self._say(f"the run could not be diagnosed this time: {error}")
             found = self._findings
@@ -210,13 +216,30 @@ class Monitor:
         self._findings = [one for one in found if reached is None or (one.first_step or 0) <= reached]
         for finding in self._findings:
             if finding.severity != "note" and self._told.is_new(finding):
-                self._write("finding", finding.model_dump(mode="json"))
-        if self._asking is not None and (cause := self._asking.consider(self._findings)):
+                self._tell(finding)
+        self._ask_back()
+        cost = time.process_time() - began
+        self._last_cost = self._last_cost if reads else cost
+        pause = max(self._recipe.alerts.diagnose_seconds, self._last_cost / self._share)
+        self._next_diagnosis = time.monotonic() + pause
+        return cost
+
+    def _ask_back(self) -> None:
+        try:
+            cause = None if self._asking is None else self._asking.consider(self._findings)
+        except (StokerError, OSError) as error:  # a disk that is full; it is asked again at the next diagnosis
+            self._say(f"the run could not be asked to go back this time: {error}")
+            return
+        if cause is not None:
             self._write("asked_back", {"finding": cause.model_dump(mode="json"), "step": self.picture.step})
             self._say(f"asked the run to go back to before step {cause.first_step}: {cause.kind} ({cause.cause})")
-        cost = time.process_time() - began
-        self._next_diagnosis = time.monotonic() + max(self._recipe.alerts.diagnose_seconds, cost / self._share)
-        return cost
+
+    def _tell(self, finding: Finding) -> None:
+        """Record it, and say it where no alert will."""
+        self._write("finding", finding.model_dump(mode="json"))
+        alerts = self._recipe.alerts
+        if self._live and alerts.log and not tells_of(alerts, finding):
+            self._say(f"found: {in_brief(finding)}")
 
     def _content(self, notice: Notice) -> dict[str, Any]:
         return {
@@ -279,7 +302,7 @@ class Monitor:
         options = self._recipe.exporters.json_logs
         path = self._run.path / (options.path or "log.jsonl")
         try:
-            return JsonLog(path, self._recipe.name, options.every)
+            return JsonLog(path, self._recipe.name, options.every, self._say)
         except OSError as error:
             self._say(f"{path} cannot be written, so there is no JSON log: {error.strerror}")
             return None

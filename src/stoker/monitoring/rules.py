@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from stoker.diagnosis import Finding
 from stoker.monitoring.picture import Picture, extreme, figures_of, number, share, slowest
 from stoker.recipe.monitoring import Alerts, OwnRule, Rule
-from stoker.wording import count, duration, figure, percent
+from stoker.wording import count, duration, figure, one_line, percent
 
 _WINDOW_COVERED = 0.9
 """How much of a window must have been seen before its mean is judged."""
+_DOCUMENTS_NAMED, _LONGEST_NAME = 4, 100
 _RANKED = {"warning": 1, "alarm": 2}
 
 
@@ -192,19 +193,36 @@ _OVER_A_WINDOW = ("accelerator_utilisation", "network_rate")
 
 def _findings(alerts: Alerts, findings: Sequence[Finding]) -> Judgement:
     rule = alerts.rules.finding
-    least = _RANKED[rule.limit]
-    worst = [one for one in findings if _RANKED.get(one.severity, 0) >= least]
+    worst = [one for one in findings if tells_of(alerts, one)]
     words = "; ".join(in_brief(one) for one in worst[:3])
     return Judgement("finding", rule.severity, rule.for_seconds, float(len(worst)), 0.0, bool(worst), words)
 
 
+def tells_of(alerts: Alerts, finding: Finding) -> bool:
+    """Whether the rule `finding` fires because of it."""
+    rule = alerts.rules.finding
+    return rule.enabled and _RANKED.get(finding.severity, 0) >= _RANKED[rule.limit]
+
+
 def in_brief(finding: Finding) -> str:
-    """A finding in one line: what, since when, why."""
+    """A finding in one line: what, since when, why, with which documents."""
     since = "" if finding.first_step is None else f" since step {finding.first_step}"
     why = "" if finding.cause == "unknown" else f" ({finding.cause})"
-    first = finding.evidence[0] if finding.evidence else None
+    told = [one for one in finding.evidence if one.observed is not None]
+    first = next((one for one in told if one.step is not None), told[0] if told else None)
     seen = "" if first is None or first.observed is None else f": {first.measure} {_spelled(first.observed)}"
-    return f"{finding.severity} {finding.kind}{since}{why}{seen}"
+    return f"{finding.severity} {finding.kind}{since}{why}{seen}{_documents(finding)}"
+
+
+def _documents(finding: Finding) -> str:
+    """Names and sample numbers of those at fault, the first of each; empty where it is not known which are."""
+    if finding.cause == "unknown":
+        return ""
+    names = [one_line(name, _LONGEST_NAME) for name in finding.names[:_DOCUMENTS_NAMED]]
+    more = f" and {len(finding.names) - len(names)} more" if len(finding.names) > len(names) else ""
+    ranges = [f"{first}" if first == last else f"{first}–{last}" for first, last in finding.documents]
+    samples = ", ".join(ranges[:_DOCUMENTS_NAMED]) + (", …" if len(ranges) > _DOCUMENTS_NAMED else "")
+    return (f"; documents {', '.join(names)}{more}" if names else "") + (f"; samples {samples}" if ranges else "")
 
 
 def _spelled(value: float | str) -> str:

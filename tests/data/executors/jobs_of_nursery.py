@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from stoker.errors import StokerError
+from stoker.errors import BadInput, StokerError
 from tests.data.executors.test_executors import fatal_while_there
 
-__all__ = ["StokerError", "fatal_while_there"]
+__all__ = ["BadInput", "StokerError", "fatal_while_there"]
 
 MARK = "fresh"
 """What a parent changes, a forked worker sees changed."""
@@ -39,3 +39,11 @@ def variable(name: str) -> str | None:
 def printed(text: str) -> None:
     """Something that must not mix with the answers."""
     print(text, flush=True)
+
+
+def refused_or_asleep(number: int) -> None:
+    """The first of them fails while the others are at it."""
+    if number == 0:
+        time.sleep(0.05)
+        raise BadInput("refused")
+    time.sleep(3600)

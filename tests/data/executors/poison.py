@@ -12,9 +12,10 @@ import time
 
 if "executors.worker import serve" in str(sys.orig_argv):
     from stoker.data.operators import cleaning
+    from stoker.data.reading import warc
     from stoker.data.stages import read_and_clean
 
-    clean, sign = cleaning.clean, read_and_clean.sign
+    cleaned, sign, extract = cleaning.cleaned, read_and_clean.sign, warc.extract_text
 
     def poisoned(text, kind):
         if "segmentation" in text:
@@ -28,14 +29,19 @@ if "executors.worker import serve" in str(sys.orig_argv):
             time.sleep(3600)
         if "exception" in text:
             {}["no such key"]
-        return clean(text, kind)
+        return cleaned(text, kind)
 
     def poisoned_signing(texts, settings):
         if any("signature" in text for text in texts):
             ctypes.string_at(0)
         return sign(texts, settings)
 
-    cleaning.clean, read_and_clean.sign = poisoned, poisoned_signing
+    def poisoned_extraction(page, engine):
+        if "extraction" in page:
+            ctypes.string_at(0)
+        return extract(page, engine)
+
+    cleaning.cleaned, read_and_clean.sign, warc.extract_text = poisoned, poisoned_signing, poisoned_extraction
 """
 WORDS = ("segmentation", "memory", "endless", "exception", "signature")
 

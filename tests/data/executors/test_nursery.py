@@ -66,6 +66,16 @@ print(*Local(2).in_order(jobs.fatal_while_there, [Path(sys.argv[1])], again))
     assert fatal_while_there(file) == "done"
 
 
+def test_an_error_of_one_worker_is_told_while_others_are_at_work() -> None:
+    """They are ended from one thread while another reads their answers; both wait for the same process."""
+    program = """
+for _ in range(8):
+    try: list(executor.in_order(jobs.refused_or_asleep, range(4)))
+    except jobs.BadInput as error: print(error)
+"""
+    assert told("executor = Local(4)" + program) == ["refused"] * 8
+
+
 def test_a_lock_of_the_parent_is_no_lock_of_its_workers(tmp_path: Path) -> None:
     """A worker that still ends while the same command runs again must not keep it out."""
     program = """

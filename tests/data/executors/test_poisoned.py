@@ -19,6 +19,7 @@ from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
 from stoker.recipe import Cleaning, Deduplication, Source
 from tests.data.executors.poison import WORDS, poisoned_workers
+from tests.data.reading.web_archives import archive, page, record
 from tests.data.small_corpus import folder_bytes, sentence, small_recipe
 
 LIMITS = ("data.document_seconds=2", "data.worker_memory_gb=3", "data.worker_idle_seconds=4", "data.on_error=stop")
@@ -92,6 +93,22 @@ def test_what_is_left_of_a_poisoned_file_has_the_bytes_it_has_without_the_poison
     assert tokens[0] == tokens[1]
 
 
+@pytest.mark.worker_processes
+@pytest.mark.usefixtures("poison")
+def test_a_page_that_ends_its_worker_costs_no_page_behind_it(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    pages = [sentence(draw) + " extraction" * (number in (3, 8)) for number in range(12)]
+    records = [record(page(text.encode()), number) for number, text in enumerate(pages)]
+    (tmp_path / "a.warc.gz").write_bytes(archive(*records))
+    source = [{"name": "only", "paths": ["a.warc.gz"]}]
+    ledger = Ledger(prepare(small_recipe(tmp_path, *LIMITS, sources=source), Silent()).folder)
+    rows = ledger.rows().collect()
+    poisoned = rows.filter(pl.col("reason") == "poisoned")
+    assert [place.split(",")[0] for place in poisoned["position"]] == ["record 4", "record 9"]
+    assert all("taken out of its page, a worker process was ended by SIGSEGV" in why for why in poisoned["detail"])
+    assert rows["verdict"].is_in(["kept", "held_out"]).sum() == 10
+
+
 @pytest.mark.usefixtures("poison")
 def test_poisoned_documents_beyond_the_budget_end_the_preparation(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"{sentence(random.Random(n))} exception"}) for n in range(11)]
@@ -149,6 +166,19 @@ def test_a_worker_that_dies_before_its_first_document_accuses_none(tmp_path: Pat
     job = unit_of(tmp_path)
     with pytest.raises(StokerError, match="no one document is the cause"):
         after_death(job, WorkerDied("ended with exit code 1"), 1)
+
+
+@pytest.mark.parametrize("address", ["https://example.org/", "https://例え.jp/" + "長い" * 240])
+def test_a_page_is_set_aside_however_long_its_address(tmp_path: Path, address: str) -> None:
+    """Addresses of two pages may differ in their last letters alone."""
+    job = unit_of(tmp_path)
+    place, other = (Place(0, "judging", f"record 3, byte 9, {address}{end}") for end in "ab")
+    for deaths in (1, 2):
+        note(job, place)
+        job = after_death(job, WorkerDied("was ended by SIGSEGV"), deaths)
+    watch = Watch(tmp_path / "note", Limits(None, lambda _: None), dict(job.set_aside))
+    assert watch.at(other, 0) is None
+    assert "was ended by SIGSEGV" in (watch.at(place, 0) or "")
 
 
 @pytest.mark.parametrize("position", ["", "line 7", "第 7 行", "file with\nline end", "x" * 600, "\udcff"])

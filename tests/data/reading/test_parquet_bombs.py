@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stoker.data.document import Document, Fault
@@ -110,6 +110,8 @@ def test_no_value_of_a_column_is_larger_than_its_largest_page(
 
 
 @given(st.binary(max_size=200))
+@example(b"\x18" + b"\xff" * 8 + b"\x7f" + bytes(100))  # text of 2^63 - 1 bytes
+@example(b"\x18" + b"\xff" * 9 + b"\x3f" + bytes(100))
 def test_what_is_no_page_header_is_told_and_never_followed(content: bytes) -> None:
     with contextlib.suppress(UnreadableHeader):
         assert largest_page(io.BytesIO(content), 0, len(content)) >= 0

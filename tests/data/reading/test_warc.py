@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.data.document import Document, Fault
+from stoker.data.extraction import extract_text
 from stoker.data.operators import judge
 from tests.data.reading.reading_files import faults, read_all, texts
 from tests.data.reading.web_archives import PAGE, SENTENCE, archive, page, record, response
@@ -55,6 +56,25 @@ def test_extracted_text_of_a_crawl_is_taken_as_it_is(tmp_path: Path) -> None:
     text = "第一行\nSecond <p> line"
     wet = archive(record(b"x", 1, "warcinfo"), record(text.encode(), 2, "conversion", Content_Type="text/plain"))
     assert texts(read(tmp_path, wet, "a.warc.wet.gz")) == [text]
+
+
+def test_a_page_at_which_the_extractor_fails_costs_none_of_those_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(page: str, engine: str) -> str:
+        if "Second" in page:
+            raise KeyError("no such tag")
+        return extract_text(page, "stoker")
+
+    monkeypatch.setattr("stoker.data.reading.warc.extract_text", failing)
+    records = [record(page(text), number) for number, text in enumerate([SENTENCE, b"Second.", b"Third."])]
+    found = read(tmp_path, archive(*records))
+    assert texts(found) == [TEXT, "Third."]
+    ((position, reason),) = faults(found)
+    assert position.startswith("record 2, ")
+    assert reason == "poisoned"
+    assert isinstance(found[1], Fault)
+    assert found[1].detail == "cannot be read: KeyError in failing (test_warc.py): 'no such tag'"
 
 
 def _chunked(body: bytes) -> bytes:

@@ -20,14 +20,21 @@ from tests.data.test_prepare import decoded
 from tests.data.written_text import edited, english
 
 
-def prepared(folder: Path, texts: list[str], kind: str = "prose", held_out: float = 0.0, **given: Any) -> Corpus:
+def prepared(
+    folder: Path,
+    texts: list[str],
+    kind: str = "prose",
+    held_out: float = 0.0,
+    filters: bool = False,
+    **given: Any,
+) -> Corpus:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     recipe = small_recipe(
         folder,
         sources=[{"name": "only", "paths": ["a.jsonl"], "kind": kind}],
         deduplication=given,
-        cleaning={"filters": False},
+        cleaning={"filters": filters},
         held_out=held_out,
     )
     return prepare(recipe, Silent())
@@ -52,6 +59,18 @@ def test_the_longest_is_kept_whatever_the_order(tmp_path: Path) -> None:
 
 def test_the_earliest_is_kept_by_default(tmp_path: Path) -> None:
     assert decoded(prepared(tmp_path, near_copies()), "only", "train") == near_copies()[::3]
+
+
+@pytest.mark.parametrize(("measure", "best"), [("filter.digit_share", 1), ("filter.mean_word_length", 2)])
+def test_the_best_by_a_measure_of_the_ledger_is_kept(tmp_path: Path, measure: str, best: int) -> None:
+    text = english(1, 120)
+    texts = [text, f"{text} 123 456 789", f"{text} incomprehensibilities", english(2, 120)]
+    corpus = prepared(tmp_path, texts, filters=True, keep="best", quality=measure)
+    found = rows(corpus)
+    values = found[f"measure.{measure}"].to_list()
+    assert max(values[:3]) == values[best]
+    assert decoded(corpus, "only", "train") == [texts[best], texts[3]]
+    assert found["duplicate_of"].to_list() == [None if n in (best, 3) else f"a.jsonl:{best + 1}" for n in range(4)]
 
 
 def test_an_unknown_measure_of_quality_is_named_with_those_there_are(tmp_path: Path) -> None:
@@ -129,3 +148,57 @@ def test_no_held_out_text_resembles_what_is_trained_on(tmp_path: Path) -> None:
         held_out = [frozenset(text.split()) for text in decoded(corpus, "only", "held_out")]
         assert held_out
         assert all(len(own & other) < 0.8 * len(own | other) for own in held_out for other in train)
+
+
+def pages_of_a_host(number: int) -> list[dict[str, str]]:
+    draw = random.Random(3)
+    return [
+        {
+            "text": f"Kiln diary\nGlaze shelf\n\n{sentence(draw, 30)}\n\nBack to the wheel\nMore jars",
+            "url": f"https://{'www.' if page % 2 else ''}Kiln.example:8080/p/{page}?x=y",
+        }
+        for page in range(number)
+    ]
+
+
+def prepared_pages(folder: Path, rows: list[dict[str, str]], workers: int = 1, **source: Any) -> Corpus:
+    (folder / "text").mkdir(parents=True, exist_ok=True)
+    for part in range(2):
+        lines = [json.dumps(row) + "\n" for row in rows[part::2]]
+        (folder / "text" / f"{part}.jsonl").write_text("".join(lines))
+    deduplication = source.pop("deduplication", {})
+    recipe = small_recipe(
+        folder,
+        sources=[{"name": "only", "paths": ["text/*.jsonl"], **source}],
+        deduplication=deduplication,
+        cleaning={"filters": False},
+        held_out=0.3,
+        workers=workers,
+        prepared=f"prepared-{workers}",
+    )
+    return prepare(recipe, Silent())
+
+
+def test_what_recurs_on_a_host_is_cut_on_both_sides_and_the_ledger_says_how_much(tmp_path: Path) -> None:
+    made = [prepared_pages(tmp_path, pages_of_a_host(30), workers, url_field="url") for workers in (1, 2)]
+    assert folder_bytes(made[0].folder) == folder_bytes(made[1].folder)
+    texts = [*decoded(made[0], "only", "train"), *decoded(made[0], "only", "held_out")]
+    assert len(texts) == 30
+    assert not any(word in text for text in texts for word in ("Kiln", "Glaze", "wheel", "jars"))
+    found = rows(made[0])
+    assert set(found["host_furniture"]) == {len("Kiln diary\nGlaze shelf\n\nBack to the wheel\nMore jars")}
+    assert set(found["split"]) == {"train", "held_out"}
+    assert found["position"][1] == "line 2, https://Kiln.example:8080/p/2?x=y"
+
+
+def test_without_addresses_a_source_is_a_host_only_where_it_is_told_so(tmp_path: Path) -> None:
+    left = prepared_pages(tmp_path / "hosts", pages_of_a_host(30))
+    assert set(rows(left)["host_furniture"]) == {None}
+    told = {"deduplication": {"host_furniture": "hosts_and_sources"}}
+    cut = prepared_pages(tmp_path / "sources", pages_of_a_host(30), **told)
+    assert None not in set(rows(cut)["host_furniture"])
+    code = prepared_pages(tmp_path / "code", pages_of_a_host(30), kind="code", url_field="url")
+    assert set(rows(code)["host_furniture"]) == {None}
+    switched_off = {"deduplication": {"host_furniture": "off"}, "url_field": "url"}
+    off = prepared_pages(tmp_path / "off", pages_of_a_host(30), **switched_off)
+    assert set(rows(off)["host_furniture"]) == {None}

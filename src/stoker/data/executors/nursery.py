@@ -106,6 +106,7 @@ class Forked:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
         self._home = home
         self._code: int | None = None
+        self._waiting = threading.Lock()
 
     def kill(self) -> None:
         """End it, whatever it does. Its number is not given to another process before it was waited for."""
@@ -115,12 +116,13 @@ class Forked:
 
     def wait(self) -> int:
         """Its exit code, negative for a signal, once it has ended."""
-        if self._code is None:
-            self._code = self._home.wait(self.pid)
-            for stream in (self.stdin, self.stdout):
-                with suppress(OSError):  # what it was not told is of no interest any more
-                    stream.close()
-        return self._code
+        with self._waiting:  # a process can be waited for once, and who ends it is not who reads its answers
+            if self._code is None:
+                self._code = self._home.wait(self.pid)
+                for stream in (self.stdin, self.stdout):
+                    with suppress(OSError):  # what it was not told is of no interest any more
+                        stream.close()
+            return self._code
 
 
 def _end(control: socket.socket, pid: int, parent: int) -> None:

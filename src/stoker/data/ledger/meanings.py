@@ -37,7 +37,7 @@ FAULTS: Mapping[str, str] = {
     "not_python": "it cannot be parsed as Python, from which docstrings or strings were to be taken",
     "not_warc": "it is no record of a web archive",
     "unknown_encoding": "it is compressed in a way that cannot be undone here",
-    "poisoned": "it made a worker process die twice, or an operator fail",
+    "poisoned": "it made a worker process die twice, or an operator or an extractor fail",
 }
 """Of what should have been a document and could not be read."""
 

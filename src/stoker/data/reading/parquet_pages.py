@@ -61,7 +61,10 @@ def _pass_over(stream: io.BytesIO, kind: int, depth: int) -> None:
     if kind == _STRUCT:
         _struct(stream, depth + 1)
     elif kind == _BINARY:
-        stream.seek(_varint(stream), io.SEEK_CUR)
+        size = _varint(stream)
+        if size > _HEADER_BYTES:
+            raise UnreadableHeader(f"{size} bytes of text in a page header")
+        stream.seek(size, io.SEEK_CUR)
     elif kind in _INTEGERS:
         _varint(stream)
     elif kind == _DOUBLE:

@@ -9,8 +9,12 @@ from stoker.data.document import Document, Fault
 from stoker.data.reading.decoding import Undecodable
 from stoker.data.reading.files import InputFile
 from stoker.data.reading.open import Damaged
+from stoker.data.reading.poisoned import Begin, begin_anything
 from stoker.data.reading.units import Part
 from stoker.recipe import Source
+
+LONGEST_ADDRESS = 500
+"""Characters of the address of a page that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +24,15 @@ class Reading:
     source: Source
     file: InputFile
     maximum_bytes: int
+    begin: Begin = begin_anything
 
-    def document(self, position: str, text: str, identifier: str | None = None) -> Document | Fault:
-        """A document of this file, or a fault when it is larger than allowed or holds no real text."""
+    def document(
+        self, position: str, text: str, identifier: str | None = None, address: str | None = None
+    ) -> Document | Fault:
+        """A document of this file, or a fault when it is larger than allowed or holds no real text.
+
+        The `address` of the page that it was taken from comes behind its position, where it can be shown.
+        """
         try:
             size = len(text.encode())
         except UnicodeEncodeError as error:
@@ -34,6 +44,8 @@ class Reading:
         if identifier is None:
             number = position.rpartition(" ")[2]
             identifier = f"{self.file.name}:{number}" if number.isdigit() else self.file.name
+        if address is not None and address.isprintable() and " " not in address:
+            position = f"{position}, {address[:LONGEST_ADDRESS]}"
         source = self.source
         return Document(source.name, source.kind, source.language, identifier, self.file.name, position, text)
 
@@ -57,11 +69,14 @@ class Reading:
         )
 
 
-def read_part(source: Source, part: Part, maximum_bytes: int) -> Iterator[Document | Fault]:
-    """Documents and faults of a part of a file, in the file's order. Never raises for what the file holds."""
+def read_part(
+    source: Source, part: Part, maximum_bytes: int, begin: Begin = begin_anything
+) -> Iterator[Document | Fault]:
+    """Documents and faults of a part of a file, in the file's order. Never raises for what the file holds, but what
+    an extractor raises for a file that is one page."""
     from stoker.data.reading import jsonl, parquet, text, warc, whole
 
-    reading = Reading(source, part.file, maximum_bytes)
+    reading = Reading(source, part.file, maximum_bytes, begin)
     readers = {"jsonl": jsonl.read, "parquet": parquet.read, "html": whole.read, "code": whole.read}
     reader = {**readers, "warc": warc.read}.get(part.file.format, text.read)
     try:

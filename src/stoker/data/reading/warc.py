@@ -17,15 +17,16 @@ from stoker.data.reading import http
 from stoker.data.reading.decoding import Undecodable, decode
 from stoker.data.reading.html import decode_page, known_encoding
 from stoker.data.reading.open import Damaged, read_chunks
-from stoker.data.reading.read import Reading
+from stoker.data.reading.poisoned import POISONED, failure
+from stoker.data.reading.read import LONGEST_ADDRESS, Reading
 from stoker.data.reading.units import Part
 from stoker.data.reading.warc_stream import GzipMembers, PlainChunks, Stream
+from stoker.errors import StokerError
 
 _MARKUP = 4
 """A page may be this many times larger than its text."""
 _LONGEST_LINE = 1 << 16
 _MOST_LINES = 1000
-_LONGEST_URL = 500
 _WITH_DOCUMENTS = ("response", "resource", "conversion", "revisit")
 _LOOKS_LIKE_HTML = re.compile(rb"<(?:!doctype html|html|head|body|title|p|div)\b", re.IGNORECASE)
 
@@ -42,7 +43,7 @@ class _Record:
 
     @property
     def position(self) -> str:
-        url = self.headers.get("warc-target-uri", "").strip("<>")[:_LONGEST_URL]
+        url = self.headers.get("warc-target-uri", "").strip("<>")[:LONGEST_ADDRESS]
         return f"record {self.number}, byte {self.place}" + (f", {url}" if url.isprintable() and url else "")
 
     @property
@@ -125,6 +126,9 @@ class _Archive:
             yield self._reading.fault(record.position, "truncated", detail)
 
     def _document(self, record: _Record, block: bytes) -> Document | Fault:
+        """One page that cannot be taken costs none of those behind it."""
+        if (why := self._reading.begin(record.position, len(block))) is not None:
+            return self._reading.fault(record.position, POISONED, why)
         try:
             return self._text_or_why_not(record, block)
         except Undecodable as error:
@@ -132,6 +136,10 @@ class _Archive:
             return self._reading.fault(record.position, error.reason, detail)
         except http.Undecoded as error:
             return self._reading.fault(record.position, error.reason, error.detail)
+        except (StokerError, MemoryError):
+            raise
+        except Exception as error:
+            return self._reading.fault(record.position, POISONED, f"cannot be read: {failure(error)}")
 
     def _text_or_why_not(self, record: _Record, block: bytes) -> Document | Fault:
         reading, position, identifier = self._reading, record.position, record.identifier

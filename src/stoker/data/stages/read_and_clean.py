@@ -9,7 +9,6 @@ read/000012.note           where the worker is in a unit that is not done
 from __future__ import annotations
 
 import hashlib
-import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from stoker.data.executors.worker import limit_next_piece
 from stoker.data.ledger.schema import MEASURE, READING, measure_fields
 from stoker.data.operators import Operator, judge, operators_of
 from stoker.data.reading.first_documents import stopped_by
+from stoker.data.reading.poisoned import POISONED, failure
 from stoker.data.reading.read import read_part
 from stoker.data.reading.units import Unit
 from stoker.data.stages.spoilt import spoilt
@@ -65,13 +65,9 @@ SCHEMA = pa.schema(
 the measures of the source's operators follow, see `stoker.data.ledger.schema`."""
 _FLUSH_ROWS = 10_000
 _SIGN_BYTES = 4 << 20
-_LONGEST_DETAIL = 400
-
-
-POISONED = "poisoned"
-"""The reason of what ends the worker process that works on it, or makes an operator fail."""
 _STEPS: dict[Step, str] = {
     "reading": "read",
+    "extracting": "taken out of its page",
     "judging": "cleaned and filtered",
     "signing": "signed for the search for duplicates",
 }
@@ -259,7 +255,9 @@ def _found(job: ReadUnit, index: int, watch: Watch) -> Iterator[Document | Fault
     """What a part of the unit holds, up to where reading on ends the worker or fails."""
     part, source = job.unit.parts[index], job.unit.source
     limit = job.cleaning.maximum_document_bytes
-    reader = read_part(source, part, limit)
+    reader = read_part(
+        source, part, limit, lambda position, size: watch.at(Place(index, "extracting", position), size)
+    )
     position = ""
     while True:
         why = watch.at(Place(index, "reading", position), limit)
@@ -269,7 +267,7 @@ def _found(job: ReadUnit, index: int, watch: Watch) -> Iterator[Document | Fault
             except (StokerError, MemoryError):
                 raise
             except Exception as error:
-                why = _failure(error)
+                why = failure(error)
             else:
                 if found is None:
                     return
@@ -291,15 +289,8 @@ def _judged_apart(document: Document, operators: Sequence[Operator], index: int,
         except (StokerError, MemoryError):
             raise
         except Exception as error:
-            why = _failure(error)
+            why = failure(error)
     return _poisoned_row(document, why), {}, None
-
-
-def _failure(error: Exception) -> str:
-    """What failed, and in which function."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" in {frames[-1].name} ({Path(frames[-1].filename).name})" if frames else ""
-    return f"{type(error).__name__}{where}: {error}"[:_LONGEST_DETAIL]
 
 
 def _judge(document: Document, operators: Sequence[Operator]) -> _Judged:

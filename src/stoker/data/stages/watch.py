@@ -5,14 +5,15 @@ The note is a few bytes at the head of a file, which the kernel keeps when the p
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-Step = Literal["reading", "judging", "signing"]
-_STEPS: dict[str, Step] = {"reading": "reading", "judging": "judging", "signing": "signing"}
+Step = Literal["reading", "extracting", "judging", "signing"]
+_STEPS: dict[str, Step] = {step: step for step in get_args(Step)}
 _NOTE_BYTES = 512
 _MEGABYTE = 1 << 20
 
@@ -43,13 +44,16 @@ class Watch:
     def __init__(self, note: Path, limits: Limits, set_aside: Mapping[Place, str]) -> None:
         note.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        self._limits, self._set_aside = limits, set_aside
+        self._limits = limits
+        # By what is noted of them: a note has no room for a long address.
+        self._set_aside = {_note(place): why for place, why in set_aside.items()}
 
     def at(self, place: Place, size: int) -> str | None:
         """Begin a step on `size` bytes of text or, when reading, of a file. Why it must not be taken, or None."""
-        if self._set_aside and (why := self._set_aside.get(place)) is not None:
+        note = _note(place)
+        if (why := self._set_aside.get(note)) is not None:
             return why
-        os.pwrite(self._file, _note(place), 0)
+        os.pwrite(self._file, note, 0)
         if self._limits.seconds is not None:
             self._limits.arm(self._limits.seconds * (1 + size / _MEGABYTE))
         return None
@@ -61,8 +65,12 @@ class Watch:
 
 
 def _note(place: Place) -> bytes:
+    """What is written of a place; of a long position the beginning, and a digest that tells it from others."""
     content = f"{place.part}\n{place.step}\n{place.position}".encode(errors="surrogateescape")
-    return content[:_NOTE_BYTES].ljust(_NOTE_BYTES, b"\0")
+    if len(content) > _NOTE_BYTES:
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest().encode()
+        content = content[: _NOTE_BYTES - len(digest)] + digest
+    return content.ljust(_NOTE_BYTES, b"\0")
 
 
 def noted_place(note: Path) -> Place | None:

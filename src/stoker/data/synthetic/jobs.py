@@ -191,14 +191,14 @@ def held_journal(output: Path) -> Iterator[Journal]:
     path = output.with_name(f".{output.name}.journal")
     with explained_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        stream = open(path, "ab")  # noqa: SIM115, closed below
-    try:
+        stream = open(path, "ab")  # noqa: SIM115, closed by the next block
+    with stream:
         hold(stream.fileno(), path, output)
-        yield Journal(output)
-    finally:
-        if path.is_file() and not path.stat().st_size:
-            path.unlink()
-        stream.close()
+        try:
+            yield Journal(output)
+        finally:  # by its holder alone: another's, which is empty still, would be a lock that holds nobody
+            if path.is_file() and not path.stat().st_size:
+                path.unlink()
 
 
 def _ends_with_newline(path: Path) -> bool:
