@@ -50,9 +50,11 @@ def _short_excursions(curve: Curve, deviations: float, least: float) -> list[Exc
     behind = rolling_median(away, window)
     expected = expected + np.fmin(shifted(behind, 1), 0.0)
     spread = shifted(TO_DEVIATIONS * past_median(np.abs(away - behind), 2 * window), 1)
-    limit = np.where(np.isfinite(expected), deviations * np.fmax(spread, least), np.inf)
+    # Not in the first rows: what stands out there by too short a past may cover a whole run.
+    known = np.isfinite(expected) & (np.arange(logs.size) >= _FEWEST_ROWS)
+    limit = np.where(known, deviations * np.fmax(spread, least), np.inf)
     found = excursions(logs, Usual(np.nan_to_num(expected), limit))
-    return [one for one in found if one.noticed >= _FEWEST_ROWS and one.rows <= _MOST_ROWS]
+    return [one for one in found if one.rows <= _MOST_ROWS]
 
 
 def find_faint_spikes(
