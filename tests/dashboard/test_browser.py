@@ -103,6 +103,66 @@ def test_a_run_is_drawn_in_both_languages_and_colours(chromium: Browser, tmp_pat
         )
 
 
+def test_axis_logarithms_and_smoothing_each_change_the_picture(chromium: Browser, tmp_path: Path) -> None:
+    write_run(tmp_path)
+
+    def picture(page: Page) -> str:
+        return str(page.evaluate("document.querySelector('#chart-loss canvas').toDataURL()"))
+
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        drawn(page)
+        pictures = [picture(page)]
+
+        def changed() -> None:
+            """Wait for a picture that is none of those before."""
+            page.wait_for_function(
+                "(known) => !known.includes(document.querySelector('#chart-loss canvas')?.toDataURL())",
+                arg=pictures,
+            )
+            pictures.append(picture(page))
+
+        for name in ("log y", "log x"):
+            page.get_by_label(name).click()
+            changed()
+        page.get_by_label("Smoothing").fill("0")  # raw alone; before, the smoothed curve lay over it
+        changed()
+        for unit in ("Tokens", "Time"):
+            page.get_by_role("button", name=unit, exact=True).click()
+            changed()
+            assert page.get_by_role("button", name=unit, exact=True).get_attribute("aria-pressed") == "true"
+
+
+def test_stretches_of_samples_are_told_once_and_in_order(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path)
+    singles = [[sample, sample] for sample in range(12_007, 11_991, -1)]
+    found = with_words({
+        "kind": "spike", "cause": "html_text", "severity": "warning", "first_step": SPIKE, "last_step": SPIKE,
+        "evidence": [], "alternatives": [], "documents": [[11_992, 11_999], *singles, [30, 30]], "ranks": [],
+        "sources": [], "names": [], "remedy": {"action": "none", "arguments": {}},
+    })  # fmt: skip
+
+    async def diagnosed(run: WatchedRun) -> dict[str, Any]:
+        return {"state": "done", "findings": [found]}
+
+    monkeypatch.setattr(doctor, "_diagnosed", diagnosed)
+    monkeypatch.setattr(doctor, "_BEGIN_AFTER_SECONDS", 0.0)
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        page.wait_for_selector("#findings .finding", timeout=30_000)
+        assert "sample 30 · samples 11,992 to 12,007" in page.inner_text("#findings .finding")
+
+
+def test_a_name_that_turns_its_letters_around_is_shown_in_the_order_written(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "one", name="safe\u202egnp.exe")
+    write_run(tmp_path / "two")
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        page.wait_for_selector("table.runs tbody tr")
+        assert sorted(page.locator("table.runs a.name").all_inner_texts()) == ["anvil", "safe\\u202egnp.exe"]
+
+
 ENGLISH_UNIT = re.compile(r"\d[\d.,]* ?(?:µs|ms|s|min|h|d)(?![\w/.-])")
 
 
