@@ -54,6 +54,8 @@ _EXTRACTORS = {
 _CHUNK = 1 << 20
 _REQUESTS = 16
 """At a time, to ask after remote files."""
+_HASHED_AT_ONCE = 1 << 12
+"""Files that wait in the queue of the threads, each of which costs a kilobyte there."""
 _SETTLED_SECONDS = 2.0
 """A file changed this recently may change again within the clock's tick: its hash is not remembered."""
 
@@ -229,9 +231,11 @@ class _Hashes:
         if missing:
             total = sum(self.stamps[str(path)][0] for path in missing)
             with progress.task("check the input", total, "bytes") as task, ThreadPoolExecutor(workers) as threads:
-                for path, digest in zip(missing, threads.map(_digest, missing), strict=True):
-                    fresh[str(path)] = digest
-                    task.advance(self.stamps[str(path)][0])
+                for first in range(0, len(missing), _HASHED_AT_ONCE):
+                    batch = missing[first : first + _HASHED_AT_ONCE]
+                    for path, digest in zip(batch, threads.map(_digest, batch), strict=True):
+                        fresh[str(path)] = digest
+                        task.advance(self.stamps[str(path)][0])
             self._remember(known, fresh)
         return fresh
 
