@@ -42,6 +42,7 @@ from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit, 
 from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, text_encoder, tokenise
+from stoker.data.stages.warm_up import warm_up_before_forking
 from stoker.data.stages.write_ledger import write_ledger
 from stoker.data.tokenizer import TextEncoder
 from stoker.durable_files import (
@@ -141,6 +142,7 @@ class _Preparation:
 
     def run(self, final: Path) -> None:
         """All stages, each skipped as far as it is done; ends with the rename to `final`."""
+        warm_up_before_forking(self._recipe.data.deduplication)
         self._executor = executor_of(self._recipe.data)
         with explained_disk_errors(self.work):
             for folder in (self._read, self.work / "tokens", self._corpus / "tokenizer"):
