@@ -33,7 +33,6 @@ def test_arrays_are_made_without_pandas() -> None:
 
 def test_garbage_is_looked_for_again_after_loading_even_where_that_fails() -> None:
     assert gc.isenabled()
-    with pytest.raises(ImportError), without_looking_for_garbage():
-        assert not gc.isenabled()
-        raise ImportError
+    with pytest.raises(ZeroDivisionError), without_looking_for_garbage():
+        _ = 1 / gc.isenabled()
     assert gc.isenabled()

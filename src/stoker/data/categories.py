@@ -1,8 +1,7 @@
 """The general category of every character, found once: what the tables of code points are made from.
 
-Most code points are Chinese characters, syllables of Hangul, or nothing at all. A table that asks of every one what
-its lower case or its name is takes a tenth of a second, and a preparation makes half a dozen of them; those that ask
-the categories first look at the few thousand characters that can have an answer.
+Most code points are Chinese characters, syllables of Hangul, or nothing at all. Tables that ask
+the categories first look only at the few thousand characters that can have a lower case or a name of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 FIRST_PLANES = 0x20000
-"""Code points of the first two planes: all that have case, digits, signs or names other than of Chinese characters."""
+"""Code points of the first two planes: all that have case, digits or signs."""
 
 
 @lru_cache(maxsize=1)
@@ -27,7 +26,7 @@ def _numbered() -> tuple[list[str], npt.NDArray[np.intp]]:
 
 
 def code_points_in(wanted: Container[str]) -> list[int]:
-    """Code points of the first two planes in one of the `wanted` categories, each given by its name or its initial."""
+    """Code points of the first two planes in one of the `wanted` categories, given by name or initial."""
     return np.flatnonzero(are_in(wanted)).tolist()
 
 
