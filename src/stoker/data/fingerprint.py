@@ -26,7 +26,7 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 4
+RULES = 5
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
 HASHES_FILE = ".hashes.json"
 _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_tokens", "tokenizer"))
@@ -37,6 +37,7 @@ _DECIDES_NO_BYTE = {
     "worker_idle_seconds",
     "executor",
     "prepared",
+    "prepared_cache",
     "reuse",
     "sources",  # told apart for each
     "mixture",

@@ -37,7 +37,7 @@ FREE = (
     Freedom(r"training\.memory\..*", "the same bits, but of compiled blocks the same up to rounding"),
     Freedom(r"data\.mixture\..*", "for steps still to come; what would change the mixture of others is refused"),
     Freedom(r"data\.workers"),
-    Freedom(r"data\.prepared"),
+    Freedom(r"data\.prepared(_cache)?"),
 )
 
 
