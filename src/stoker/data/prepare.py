@@ -113,8 +113,10 @@ def _changed_libraries(prepared: Path, inputs: Inputs) -> str | None:
     """
     found: list[tuple[int, dict[str, str]]] = []
     for path in prepared.glob(f"[0-9a-f]*/{MANIFEST}"):
-        with suppress(OSError, ValueError):  # another program's file, or swept just now
+        with suppress(OSError, ValueError, RecursionError):  # another program's file, or swept just now
             manifest = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(manifest, dict) or not isinstance(manifest.get("libraries"), dict):
+                continue
             if manifest.get("without_libraries") == inputs.without_libraries:
                 found.append((path.stat().st_mtime_ns, manifest["libraries"]))
     if not found:

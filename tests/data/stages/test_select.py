@@ -150,6 +150,60 @@ def test_no_held_out_text_resembles_what_is_trained_on(tmp_path: Path) -> None:
         assert all(len(own & other) < 0.8 * len(own | other) for own in held_out for other in train)
 
 
+def pages_of_a_host(number: int) -> list[dict[str, str]]:
+    draw = random.Random(3)
+    return [
+        {
+            "text": f"Kiln diary\nGlaze shelf\n\n{sentence(draw, 30)}\n\nBack to the wheel\nMore jars",
+            "url": f"https://{'www.' if page % 2 else ''}Kiln.example:8080/p/{page}?x=y",
+        }
+        for page in range(number)
+    ]
+
+
+def prepared_pages(folder: Path, rows: list[dict[str, str]], workers: int = 1, **source: Any) -> Corpus:
+    (folder / "text").mkdir(parents=True, exist_ok=True)
+    for part in range(2):
+        lines = [json.dumps(row) + "\n" for row in rows[part::2]]
+        (folder / "text" / f"{part}.jsonl").write_text("".join(lines))
+    deduplication = source.pop("deduplication", {})
+    recipe = small_recipe(
+        folder,
+        sources=[{"name": "only", "paths": ["text/*.jsonl"], **source}],
+        deduplication=deduplication,
+        cleaning={"filters": False},
+        held_out=0.3,
+        workers=workers,
+        prepared=f"prepared-{workers}",
+    )
+    return prepare(recipe, Silent())
+
+
+def test_what_recurs_on_a_host_is_cut_on_both_sides_and_the_ledger_says_how_much(tmp_path: Path) -> None:
+    made = [prepared_pages(tmp_path, pages_of_a_host(30), workers, url_field="url") for workers in (1, 2)]
+    assert folder_bytes(made[0].folder) == folder_bytes(made[1].folder)
+    texts = [*decoded(made[0], "only", "train"), *decoded(made[0], "only", "held_out")]
+    assert len(texts) == 30
+    assert not any(word in text for text in texts for word in ("Kiln", "Glaze", "wheel", "jars"))
+    found = rows(made[0])
+    assert set(found["host_furniture"]) == {len("Kiln diary\nGlaze shelf\n\nBack to the wheel\nMore jars")}
+    assert set(found["split"]) == {"train", "held_out"}
+    assert found["position"][1] == "line 2, https://Kiln.example:8080/p/2?x=y"
+
+
+def test_without_addresses_a_source_is_a_host_only_where_it_is_told_so(tmp_path: Path) -> None:
+    left = prepared_pages(tmp_path / "hosts", pages_of_a_host(30))
+    assert set(rows(left)["host_furniture"]) == {None}
+    told = {"deduplication": {"host_furniture": "hosts_and_sources"}}
+    cut = prepared_pages(tmp_path / "sources", pages_of_a_host(30), **told)
+    assert None not in set(rows(cut)["host_furniture"])
+    code = prepared_pages(tmp_path / "code", pages_of_a_host(30), kind="code", url_field="url")
+    assert set(rows(code)["host_furniture"]) == {None}
+    switched_off = {"deduplication": {"host_furniture": "off"}, "url_field": "url"}
+    off = prepared_pages(tmp_path / "off", pages_of_a_host(30), **switched_off)
+    assert set(rows(off)["host_furniture"]) == {None}
+
+
 def test_cleaning_moves_no_document_between_the_splits(tmp_path: Path) -> None:
     texts = [f"{english(number, 60)}  See also the page\u00a0{number}.   " for number in range(200)]
     texts += ["short", "!!! ??? !!! ???", "A " * 30]

@@ -190,7 +190,7 @@ export class Chart {
     const log = view.log && !this.spec.stack && !this.spec.linear, format = this.spec.format || "number";
     const bands = this.spec.stack ? this.lines.slice(1).map((line, i) => ({ series: [i + 2, i + 1], fill: faded(lineColour(line.colour), 0.55) })) : undefined;
     return {
-      width: this.width(), height: this.plot.clientHeight, legend: { show: false }, bands, padding: [8, 10, 0, 0],
+      width: this.width(), height: this.plot.clientHeight, legend: { show: false }, bands, padding: [8, 18, 0, 0],
       cursor: { sync: { key: "places", scales: ["x", null], setSeries: false }, drag: { x: true, y: false, setScale: false }, y: false, points: { size: 6 }, bind: { mousedown: (u, target, act) => (event) => (event.shiftKey ? null : act(event)), dblclick: () => () => changeView({ zoom: null }, "zoom") } },
       scales: { x: { time: false, distr: view.logX && view.unit !== "hours" ? 3 : 1, range: () => this.shownSpan() }, y: { distr: log ? 3 : 1, range: (u) => this.heights(u, log) } },
       axes: [

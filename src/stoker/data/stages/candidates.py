@@ -12,11 +12,14 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stoker.data.deduplication.edits import Edits
 from stoker.data.deduplication.stored_rows import stored_rows
+from stoker.data.ledger.hashing import hashes_of
 from stoker.data.ledger.schema import MEASURE
+from stoker.data.minhash import Hashes
 from stoker.data.reading.units import Unit
 from stoker.data.stages.read_and_clean import read_histories, unit_file
 from stoker.data.stages.spoilt import spoilt
@@ -26,6 +29,8 @@ from stoker.recipe import Deduplication, Kind
 
 Integers = npt.NDArray[np.int64]
 _Text = TypeVar("_Text")
+_HOST = r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?(?:[Ww]{3}\.)?(?P<host>[^/?#:]+)"
+"""An address up to its host: one with `www.` and one without are the same."""
 _DIGEST = 32
 _DRAWN = 8
 """Bytes of a digest that are read as a number."""
@@ -53,7 +58,7 @@ class Candidates:
             self._sizes.append(table.column("text_bytes").to_numpy().astype(np.int64))
             characters.append(table.column("text_characters").to_numpy().astype(np.int64))
             contents += [_bytes_of(chunk) for chunk in table.column("content").chunks]
-            as_read += [_bytes_of(chunk)[:, :_DRAWN] for chunk in table.column("sha256").chunks]
+            as_read += [_bytes_of(chunk)[:, :_DRAWN].copy() for chunk in table.column("sha256").chunks]
             source_of_unit.append(names.index(unit.source.name))
         counts = [len(sizes) for sizes in self._sizes]
         self._starts = np.cumsum([0, *counts])
@@ -154,6 +159,17 @@ class Candidates:
             raise BadInput(f"data.deduplication.quality: no measure is named {name}; there are: {known}")
         return np.concatenate(found)
 
+    def hosts(self) -> Hashes:
+        """A key of the host of the page that each document is from, 0 where no address is known: [documents].
+
+        The address is the one behind the position, or else the identifier.
+        """
+        found = [np.empty(0, np.uint64)]
+        for unit in self._units:
+            table = read_histories(self._folder, [unit], ["content", "position", "identifier"])
+            found.append(hosts_of(table.filter(table["content"].is_valid())))
+        return np.concatenate(found)
+
     def column(self, name: str) -> list[Any]:
         """A column of the first stage's table: [documents]."""
         found: list[Any] = []
@@ -193,6 +209,16 @@ class Fetched(Sequence[_Text], Generic[_Text]):
 
     def __iter__(self) -> Iterator[_Text]:
         return map(self._fetch, self._documents)
+
+
+def hosts_of(rows: pa.Table) -> Hashes:
+    """A key of the host in the `position` or else the `identifier` of each row, 0 where there is none: [rows]."""
+    named = [
+        pc.struct_field(pc.extract_regex(rows[column].combine_chunks().cast(pa.string()), pattern=pattern), "host")
+        for column, pattern in (("position", f", {_HOST}"), ("identifier", f"^{_HOST}"))
+    ]
+    hosts = pc.fill_null(pc.utf8_lower(pc.coalesce(*named)), "")
+    return np.where(pc.equal(hosts, "").to_numpy(zero_copy_only=False), np.uint64(0), hashes_of(hosts))
 
 
 def first_number(digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from stoker.data.deduplication import Duplicates, exact_duplicates, near_duplicates, near_others
 from stoker.data.deduplication.components import components, groups
 from stoker.data.deduplication.edits import Edits
+from stoker.data.deduplication.host_furniture import host_furniture
 from stoker.data.deduplication.passages import repeated_passages
 from stoker.data.deduplication.preference import ranks
 from stoker.data.deduplication.substrings import repeated_substrings
@@ -112,6 +113,7 @@ def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCor
         matches = _remove_near(candidates, selection, settings, preferred, folder, earlier)
         selection = replace(selection, earlier=matches)
     verdict[over_share(candidates, selection.of(TRAIN), data)] = VERDICTS.index(OVER_SHARE)
+    selection = _without_host_furniture(candidates, selection, settings, folder)
     if settings.cuts_passages:
         return _without_repeated_passages(candidates, selection, settings, preferred, folder)
     return selection
@@ -217,6 +219,31 @@ def _remove_near_of_group(
         _mark(selection, found, "held_out_near_training_text", held_out, training)
 
 
+def _without_host_furniture(
+    candidates: Candidates, selection: Selection, settings: Deduplication, folder: Path
+) -> Selection:
+    """Cut what recurs on the pages of a host out of prose, whether it is trained on or held out."""
+    if settings.host_furniture == "off":
+        return selection
+    hosts = candidates.hosts()
+    if settings.host_furniture == "hosts_and_sources":
+        hosts = np.where(hosts == 0, candidates.sources.astype(np.uint64) + np.uint64(1), hosts)
+    prose = np.asarray([kind == "prose" for kind in candidates.kinds])
+    documents = np.flatnonzero((selection.verdict <= HELD_OUT) & (hosts != 0) & prose[candidates.sources])
+    edits = host_furniture(documents, hosts[documents], candidates.encoded, folder)
+    if not len(edits.documents):
+        return selection
+    _drop_emptied(candidates.with_edits([edits]), selection, edits.documents)
+    return replace(selection, edits=(edits,))
+
+
+def _drop_emptied(left: Candidates, selection: Selection, documents: Integers) -> None:
+    """Mark those documents of which what is `left` has no token."""
+    for document in documents.tolist():
+        if not len(token_hashes(left.text(document))):
+            selection.verdict[document] = VERDICTS.index("repeated_passages")
+
+
 def _without_repeated_passages(
     candidates: Candidates, selection: Selection, settings: Deduplication, preferred: Integers, folder: Path
 ) -> Selection:
@@ -225,14 +252,12 @@ def _without_repeated_passages(
     of_kind = np.asarray([kind in settings.passages_of for kind in candidates.kinds])
     documents = training[of_kind[candidates.sources[training]]]
     documents = documents[np.argsort(preferred[documents])]
-    edits: list[Edits] = []
-    left = candidates
+    edits = list(selection.edits)
+    left = candidates.with_edits(edits)
     for search in _searches(documents, settings, folder):
         edits.append(search(left))
         left = candidates.with_edits(edits)
-    for document in np.unique(np.concatenate([one.documents for one in edits])).tolist():
-        if not len(token_hashes(left.text(document))):
-            selection.verdict[document] = VERDICTS.index("repeated_passages")
+    _drop_emptied(left, selection, np.unique(np.concatenate([one.documents for one in edits])))
     return replace(selection, edits=tuple(edits))
 
 
