@@ -153,6 +153,16 @@ def test_stretches_of_samples_are_told_once_and_in_order(
         assert "sample 30 · samples 11,992 to 12,007" in page.inner_text("#findings .finding")
 
 
+def test_a_name_that_turns_its_letters_around_is_shown_in_the_order_written(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "one", name="safe\u202egnp.exe")
+    write_run(tmp_path / "two")
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        page.wait_for_selector("table.runs tbody tr")
+        assert sorted(page.locator("table.runs a.name").all_inner_texts()) == ["anvil", "safe\\u202egnp.exe"]
+
+
 ENGLISH_UNIT = re.compile(r"\d[\d.,]* ?(?:µs|ms|s|min|h|d)(?![\w/.-])")
 
 

@@ -195,7 +195,7 @@ export class Chart {
       scales: { x: { time: false, distr: view.logX && view.unit !== "hours" ? 3 : 1, range: () => this.shownSpan() }, y: { distr: log ? 3 : 1, range: (u) => this.heights(u, log) } },
       axes: [
         { ...style, size: 24, gap: 4, space: 70, incrs: view.unit === "hours" ? undefined : DISTANCES.step, values: (u, splits) => ticks(splits, unitFormat()), grid: { show: false } },
-        { ...style, size: 62, gap: 6, space: log ? 22 : 30, incrs: DISTANCES[format], values: (u, splits) => (log ? splits.map((value) => (valued(value) && logTick(value, u) ? spelled(value, format, 2) : "")) : ticks(splits, format)) },
+        { ...style, size: this.spec.main ? 80 : 62, gap: 6, space: log ? 22 : 30, incrs: DISTANCES[format], values: (u, splits) => (log ? splits.map((value) => (valued(value) && logTick(value, u) ? spelled(value, format, 2) : "")) : ticks(splits, format)) },
       ],
       series: [{}, ...this.series()],
       hooks: { draw: [(u) => this.mark(u)], setCursor: [() => this.read()], setSelect: [(u) => this.selected(u)] },
