@@ -67,6 +67,7 @@ def show(
     feed = FeedAsRecorded(corpus, recipe, given, few_steps=len(wanted) <= FEW_STEPS)
     shown = []
     found = 0
+    shares: dict[str, float] | None = None
     for one in show_steps(corpus, recipe, wanted, characters, pattern, feed):
         found += sum(len(sample.spans) for sample in one.samples)
         if json:
@@ -79,7 +80,8 @@ def show(
             recorded = {"recorded_digest": digests.get(one.step), "given_samples": given.get(one.step)}
             shown.append(step_facts | recorded | {"shares": one.shares, "documents": documents})
         elif one.samples or len(wanted) == 1:
-            print_result(step_text(one, mentions, digests.get(one.step), given.get(one.step)))
+            print_result(step_text(one, mentions, digests.get(one.step), given.get(one.step), shares))
+            shares = one.shares
     if json:
         print_json(shown if steps is not None else shown[0])
     elif not found:

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stoker.data.synthetic.jobs import Author, Prompt, Sampling, held_journal, jobs_of
+from stoker.data.synthetic.jobs import Author, Journal, Prompt, Sampling, held_journal, jobs_of
 from stoker.data.synthetic.server import Server, ServerGenerator
 from stoker.data.synthetic.writing import Written, synthesize
 from stoker.errors import BadInput, StokerError
@@ -129,6 +132,34 @@ def test_a_torn_line_of_a_killed_run_is_asked_again_and_breaks_nothing(server: F
     with fake_server() as other:
         written(other, tmp_path / "whole.jsonl")
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"{", b"[1]", b'{"text": "no id"}', b"[" * 100_000])
+@pytest.mark.parametrize("name", ["out.jsonl", ".out.jsonl.journal"])
+def test_a_line_that_is_no_row_is_told_and_nothing_is_written_over(
+    server: FakeServer, tmp_path: Path, name: str, line: bytes
+) -> None:
+    written(server, tmp_path / "out.jsonl")
+    rows = (tmp_path / "out.jsonl").read_bytes().splitlines(keepends=True)
+    content = b"".join([*rows[:3], line + b"\n", *rows[3:]])
+    (tmp_path / name).write_bytes(content)
+    asked = len(server.asked)
+    with pytest.raises(BadInput, match=f"{re.escape(name)}, line 4: no row that was written here"):
+        written(server, tmp_path / "out.jsonl")
+    assert (tmp_path / name).read_bytes() == content
+    assert len(server.asked) == asked
+
+
+@given(st.floats(0, 1))
+def test_a_journal_that_a_kill_cut_anywhere_keeps_its_whole_rows(at: float) -> None:
+    rows = [b'{"id": "%d", "text": "\xe6\x96\x87"}\n' % number for number in range(5)]
+    content = b"".join(rows)[: int(at * sum(map(len, rows)))]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / ".out.journal").write_bytes(content)
+        journal = Journal(Path(folder) / "out")
+        assert list(journal.rows) == [str(number) for number in range(content.count(b"\n"))]
+        journal.add({"id": "new"})
+        assert list(Journal(Path(folder) / "out").rows)[-1] == "new"
 
 
 def test_a_spent_budget_ends_it_and_a_larger_one_goes_on(server: FakeServer, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ SHARE = 0.1
 """… and on this share of them …"""
 COMPANY = 0.5
 """… and be in the same company on this share of those."""
-_SENTENCE_ENDS = (".", "。", "!", "！", "?", "？")
+_SENTENCE_ENDS = (".", "。", "．", "!", "！", "?", "？")
 _DIGIT = re.compile(r"\d")
 _COLONS = (":", "：")
 _BULLETS = "-*•·–—+>»← \t\u3000"

@@ -21,6 +21,7 @@ _EMPTIED_BY: Mapping[str, str] = {
     "remove": "remove_pattern of its source took all of its text",
     "clean": "nothing visible is left of it after cleaning",
     "lines": "line cleaning cut every line: furniture of a page, running heads, rows of signs",
+    "filter": "the edits of a rule set (c4) cut every line: without a full stop, of few words, …",
     "decontamination": "every line held an evaluation item, and these are cut",
 }
 

@@ -21,7 +21,7 @@ _LONG_LINE, _SHORT_LINE = 30, 24
 _MOST = 0.6
 _LINE_OF_VERSE = 60
 """Bytes of a line that is shorter than a paragraph."""
-_SENTENCE_ENDS = (".", "。", "!", "！", "?", "？", ":", "：", "…")
+_SENTENCE_ENDS = (".", "。", "．", "!", "！", "?", "？", ":", "：", "…")
 _FENCE = ("```", "~~~")
 _PAGE_NUMBER = re.compile(
     r"[ \t\f]*(?:[-–—·]\s*(\d{1,4})\s*[-–—·]|page\s+(\d{1,4})(?:\s*(?:of|/)\s*\d{1,4})?"

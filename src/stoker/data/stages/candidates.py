@@ -22,9 +22,8 @@ from stoker.data.ledger.schema import MEASURE
 from stoker.data.minhash import Hashes
 from stoker.data.reading.units import Unit
 from stoker.data.stages.read_and_clean import read_histories, unit_file
-from stoker.data.stages.spoilt import spoilt
+from stoker.data.stages.spoilt import require_size
 from stoker.errors import BadInput
-from stoker.plural import counted
 from stoker.recipe import Deduplication, Kind
 
 Integers = npt.NDArray[np.int64]
@@ -119,10 +118,7 @@ class Candidates:
         self._touched += _PAGES + int(offsets[row + 1] - offsets[row])
         if unit not in self._mapped:
             file = unit_file(self._folder, self._units[unit].number, "text")
-            if (found := file.stat().st_size) != offsets[-1]:
-                raise spoilt(
-                    file, self._folder.parent, f"{counted(int(offsets[-1]), 'bytes')} expected, found {found}"
-                )
+            require_size(file, int(offsets[-1]), self._folder.parent)
             self._mapped[unit] = np.asarray(np.memmap(file, np.uint8, mode="r")) if offsets[-1] else _NOTHING
         return self._mapped[unit][int(offsets[row]) : int(offsets[row + 1])]
 
@@ -185,6 +181,8 @@ class Candidates:
         for number in np.unique(unit_of).tolist():
             rows = np.flatnonzero(unit_of == number)
             file = unit_file(self._folder, self._units[number].number, "signatures")
+            documents_of_unit = int(self._starts[number + 1] - self._starts[number])
+            require_size(file, 4 * settings.permutations * documents_of_unit, self._folder.parent)
             found[rows] = stored_rows(file, documents[rows] - self._starts[number], settings.permutations)
         return found
 
