@@ -19,7 +19,7 @@ from stoker.dashboard.chinese_events import duration_in_chinese, in_a_chinese_li
 from stoker.dashboard.doctor import with_words
 from stoker.diagnosis import causes, remedies
 from stoker.diagnosis.finding import Kind
-from stoker.diagnosis.in_a_line import _LINES
+from stoker.diagnosis.in_a_line import _LINES, in_a_line
 from stoker.diagnosis.step_parts import MEASURES as PARTS
 from stoker.diagnosis.text_features import WORDS as FEATURES
 from stoker.diagnosis.told import _IF_IT_REPEATS
@@ -121,13 +121,27 @@ def test_every_word_of_the_page_is_there_in_chinese() -> None:
 def test_every_event_that_has_english_words_has_chinese_ones(name: str) -> None:
     detail = {
         "message": "m", "steps_again": 3, "origin": "memory", "bytes": 5, "seconds": 0.25, "before": 4,
-        "ranks": [2], "retried": True, "fault": "kill@5", "reason": "r",
+        "ranks": [2], "measure": "loss", "observed": 9.0, "verdict": "clear", "ratio": 2.0, "retried": True,
+        "fault": "kill@5", "reason": "r", "rule": "x", "state": "firing", "severity": "critical", "summary": "s",
     }  # fmt: skip
     told = in_a_chinese_line({"event": name, "detail": detail})
     assert told is not None
     if name != "terminated":  # which says what the command itself gave as the reason
         assert CHINESE.search(told)
-    assert in_a_chinese_line({"event": name, "detail": None}) is not None or name in ("saved", "failure")
+    without = in_a_chinese_line({"event": name, "detail": None})
+    assert without is not None or name in ("saved", "failure", "spike", "divergence", "slow_rank", "alert")
+
+
+def test_what_the_guard_saw_is_told_with_the_last_sample_of_the_step_and_not_the_next() -> None:
+    detail = {
+        "measure": "loss",
+        "observed": 5.373,
+        "expected": 3.594,
+        "samples": [11992, 12000],
+        "response": "wait",
+    }
+    told = in_a_line({"event": "spike", "detail": detail})
+    assert told == "loss 5.373, its recent median 3.594; samples 11,992 to 11,999; response: wait"
 
 
 def test_what_the_guard_saw_is_told_in_chinese_with_the_samples_of_the_step() -> None:

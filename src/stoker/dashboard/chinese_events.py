@@ -103,6 +103,8 @@ def _figure(value: Any) -> str:
 
 
 def _alert(detail: dict[str, Any]) -> str:
+    if not {"rule", "state", "summary"} <= set(detail):
+        return ""
     state = {"firing": "触发", "resolved": "解除"}.get(str(detail.get("state")), "")
     severity = {"critical": "严重", "warning": "警告"}.get(str(detail.get("severity")), "")
     return f"{detail.get('rule')} {state}（{severity}）：{detail.get('summary')}"
