@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -278,6 +279,32 @@ def test_a_signal_ends_a_real_process_with_143(tmp_path: Path, number: int, word
     assert process.returncode == 143
     assert word in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("megabytes", [250, 450])
+def test_too_little_address_space_is_told_in_one_line_with_the_limit(tmp_path: Path, megabytes: int) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "stoker", "prepare", str(write(tmp_path))],
+        capture_output=True,
+        text=True,
+        preexec_fn=limited,
+    )
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert f"no more than {megabytes} MiB of address space (`ulimit -v`)" in last
+    assert "Traceback" not in result.stderr
+
+
+def test_a_panic_of_a_library_is_told_like_any_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    panic = type("PanicException", (BaseException,), {})
+    monkeypatch.setattr("stoker.recipe.loading.dump_recipe", _raising(panic("no thread to be had")))
+    assert run_main(monkeypatch, "recipe", "show", write(tmp_path)) == 1
+    assert "PanicException: no thread to be had" in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_away_is_no_error_message(tmp_path: Path) -> None:

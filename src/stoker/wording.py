@@ -90,7 +90,7 @@ def moment(unix_time: float | None) -> str:
 def detail(value: Any) -> str:
     """The free-form detail of an event in one line."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {detail(part)}" for key, part in value.items() if part is not None)
+        return ", ".join(f"{key} {detail(part)}" for key, part in value.items() if part is not None and part != [])
     if isinstance(value, list):
         return "–".join(detail(part) for part in value) if len(value) == 2 else ", ".join(map(detail, value))
     if isinstance(value, float):

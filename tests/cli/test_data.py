@@ -136,6 +136,12 @@ def test_steps_are_searched_for_what_they_mention(job: Path) -> None:
     assert answered("show", run, "--step", 2) == answered("show", run, "--steps", "2-2")[0]
 
 
+def test_the_mixture_in_force_is_told_once_for_as_long_as_it_is(job: Path) -> None:
+    run = job / "runs" / "small"
+    assert asked("show", run, "--steps", "1-2").count("mixture in force") == 1
+    assert asked("show", run, "--step", 2).count("mixture in force") == 1
+
+
 @pytest.mark.parametrize("words", [(), ("--step", 1, "--steps", "1-2"), ("--steps", "2-1"), ("--steps", "x")])
 def test_steps_are_one_or_a_range(job: Path, words: tuple[object, ...]) -> None:
     with pytest.raises(BadInput, match="--step"):

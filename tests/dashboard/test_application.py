@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from starlette.testclient import TestClient
 
 from stoker.dashboard import runs_at
 from stoker.errors import BadInput
+from stoker.recipe import Model
+from stoker.recipe.size import flops_per_token
 from stoker.record import MONITOR, RecordWriter
 from stoker.run_directory import RunDirectory
 from tests.dashboard.watched_runs import (
@@ -103,6 +107,20 @@ def test_curves_of_other_rows_stand_where_their_steps_do(tmp_path: Path, unit: s
     for name in names:
         assert by_name[name][-1] == pytest.approx(last), name
     assert len(by_name[names[1]]) == 2
+
+
+def test_the_axis_of_flops_is_the_models_arithmetic_over_the_tokens_seen(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    run = RunDirectory(tmp_path)
+    model = {"hidden_size": 16, "layers": 2, "heads": 2, "ffn_hidden_size": 32}
+    recipe = yaml.safe_load(run.recipe.read_text(encoding="utf-8"))
+    run.recipe.write_text(yaml.safe_dump(recipe | {"model": model}), encoding="utf-8")
+    run.corpus.write_text(json.dumps({"tokenizer": {"vocabulary_size": 320}}))
+    with dashboard(tmp_path) as client:
+        header, columns = lines(client, identifiers(client)["anvil"], "step:0:loss", unit="flops")
+    [line] = header["lines"]
+    each = flops_per_token(Model(**model), 320, 64).causal
+    assert columns[line["x"]][-1] == pytest.approx(102_400 * each)
 
 
 def test_what_is_not_finite_is_marked_where_it_was(tmp_path: Path) -> None:

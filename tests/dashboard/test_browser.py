@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -100,6 +101,91 @@ def test_a_run_is_drawn_in_both_languages_and_colours(chromium: Browser, tmp_pat
             "(text) => document.querySelector('#chart-loss h3')?.textContent === text",
             arg="Loss" if locale == "zh-CN" else "损失",
         )
+
+
+def test_axis_logarithms_and_smoothing_each_change_the_picture(chromium: Browser, tmp_path: Path) -> None:
+    write_run(tmp_path)
+
+    def picture(page: Page) -> str:
+        return str(page.evaluate("document.querySelector('#chart-loss canvas').toDataURL()"))
+
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        drawn(page)
+        pictures = [picture(page)]
+
+        def changed() -> None:
+            """Wait for a picture that is none of those before."""
+            page.wait_for_function(
+                "(known) => !known.includes(document.querySelector('#chart-loss canvas')?.toDataURL())",
+                arg=pictures,
+            )
+            pictures.append(picture(page))
+
+        for name in ("log y", "log x"):
+            page.get_by_label(name).click()
+            changed()
+        page.get_by_label("Smoothing").fill("0")  # raw alone; before, the smoothed curve lay over it
+        changed()
+        for unit in ("Tokens", "Time"):
+            page.get_by_role("button", name=unit, exact=True).click()
+            changed()
+            assert page.get_by_role("button", name=unit, exact=True).get_attribute("aria-pressed") == "true"
+
+
+def test_stretches_of_samples_are_told_once_and_in_order(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path)
+    singles = [[sample, sample] for sample in range(12_007, 11_991, -1)]
+    found = with_words({
+        "kind": "spike", "cause": "html_text", "severity": "warning", "first_step": SPIKE, "last_step": SPIKE,
+        "evidence": [], "alternatives": [], "documents": [[11_992, 11_999], *singles, [30, 30]], "ranks": [],
+        "sources": [], "names": [], "remedy": {"action": "none", "arguments": {}},
+    })  # fmt: skip
+
+    async def diagnosed(run: WatchedRun) -> dict[str, Any]:
+        return {"state": "done", "findings": [found]}
+
+    monkeypatch.setattr(doctor, "_diagnosed", diagnosed)
+    monkeypatch.setattr(doctor, "_BEGIN_AFTER_SECONDS", 0.0)
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        page.wait_for_selector("#findings .finding", timeout=30_000)
+        assert "sample 30 · samples 11,992 to 12,007" in page.inner_text("#findings .finding")
+
+
+def test_a_name_that_turns_its_letters_around_is_shown_in_the_order_written(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "one", name="safe\u202egnp.exe")
+    write_run(tmp_path / "two")
+    with served(tmp_path) as address, page_at(chromium, address) as page:
+        page.wait_for_selector("table.runs tbody tr")
+        assert sorted(page.locator("table.runs a.name").all_inner_texts()) == ["anvil", "safe\\u202egnp.exe"]
+
+
+ENGLISH_UNIT = re.compile(r"\d[\d.,]* ?(?:µs|ms|s|min|h|d)(?![\w/.-])")
+
+
+def test_a_chinese_page_has_chinese_units_of_time_everywhere(chromium: Browser, tmp_path: Path) -> None:
+    write_run(tmp_path / "one")
+    write_run(tmp_path / "two")
+    with served(tmp_path) as address, page_at(chromium, address, locale="zh-CN") as page:
+        page.wait_for_selector("table.runs tbody tr")
+        listed = page.inner_text("body")
+        page.locator("table.runs a.name").first.click()
+        drawn(page)
+        for section in ("optimisation", "modules", "speed", "machine", "data", "events"):
+            page.locator(f"#{section}").scroll_into_view_if_needed()
+            page.wait_for_timeout(200)
+        run = page.inner_text("body")
+        page.evaluate("document.querySelector('#overview').scrollIntoView()")
+        click_in(page, "loss", (SPIKE - 1) / 99)
+        page.wait_for_selector("#panel-timeline canvas", timeout=60_000)
+        panel = page.inner_text("#panel")
+    assert re.search(r"\d 天前", listed), "of a record that was written long ago"
+    assert re.search(r"\d (毫秒|秒) / 步", run)
+    for text in (listed, run, panel):
+        assert ENGLISH_UNIT.findall(text) == []
 
 
 def test_zooming_in_one_chart_zooms_all_and_goes_into_the_address(chromium: Browser, tmp_path: Path) -> None:
@@ -211,7 +297,7 @@ def test_on_the_chinese_page_a_finding_is_told_in_chinese(
         page.wait_for_selector("#findings .finding", timeout=30_000)
         text = page.inner_text("#findings .finding")
         for chinese in (
-            "尖峰: 乱码文本",
+            "尖峰：乱码文本",
             found["chinese"]["meanings"]["garbled_text"],
             "损失：9，预期 相同",
             "剔除这些文档",

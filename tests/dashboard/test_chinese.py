@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from string import Formatter
@@ -12,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stoker.dashboard
+import stoker.diagnosis
 from stoker.dashboard.chinese import MEANINGS, PHRASES, REMEDIES, WORDS, in_chinese, remedy_in_chinese
+from stoker.dashboard.chinese_events import duration_in_chinese, in_a_chinese_line
 from stoker.dashboard.doctor import with_words
 from stoker.diagnosis import causes, remedies
 from stoker.diagnosis.finding import Kind
+from stoker.diagnosis.in_a_line import _LINES, in_a_line
 from stoker.diagnosis.step_parts import MEASURES as PARTS
 from stoker.diagnosis.text_features import WORDS as FEATURES
 from stoker.diagnosis.told import _IF_IT_REPEATS
@@ -58,6 +62,40 @@ def test_features_of_text_and_parts_of_steps_have_chinese_words() -> None:
     assert in_chinese("seconds of waiting for data of rank 3") == "进程 3 等待数据的秒数"
 
 
+def written_in(node: ast.expr) -> str | None:
+    """A text as it stands in the source, with a figure for what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(one.value) if isinstance(one, ast.Constant) else "7" for one in node.values)
+    return None
+
+
+def evidence_in(path: Path) -> set[str]:
+    """Texts of the evidence that a file of the diagnosis gives: measures, and what was observed in words."""
+    found: set[str | None] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        given = [one.value for one in node.keywords if one.arg in ("measure", "expected", "observed")]
+        if isinstance(node.func, ast.Name) and node.func.id in ("said", "recorded"):
+            given += node.args
+        for one in given:
+            found |= {
+                written_in(part) for part in ([one.body, one.orelse] if isinstance(one, ast.IfExp) else [one])
+            }
+    return {text for text in found if text}
+
+
+def test_whatever_evidence_the_diagnosis_gives_has_chinese_words() -> None:
+    files = sorted(Path(stoker.diagnosis.__file__).parent.rglob("*.py"))
+    said = {text for path in files for text in evidence_in(path)}
+    assert len(said) > 40
+    filled = {"seconds of 7", "load of the busiest 7", "load of the idlest 7"}  # with what a detector puts in
+    names = {"gradient_clip"}  # of recipe fields
+    assert [one for one in sorted(said - filled - names) if in_chinese(one) is None] == []
+
+
 @given(st.text(min_size=1, max_size=30))
 def test_a_name_in_a_measure_stays_as_it_is(name: str) -> None:
     assert in_chinese(f"held-out loss of {name}") == f"{name} 的留出集损失"
@@ -68,6 +106,76 @@ def test_every_kind_and_cause_has_a_chinese_name_on_the_page() -> None:
     wanted = {*get_args(Kind), *(cause.name for cause in causes.CATALOGUE)}
     named = {name for name, chinese in re.findall(r'(\w+): \[(?:null|"[^"]*"), "([^"]+)"\]', names)}
     assert wanted - named == set()
+
+
+def test_every_word_of_the_page_is_there_in_chinese() -> None:
+    """A key that only the English table has would be shown in English."""
+    words = (PAGE / "words.js").read_text(encoding="utf-8")
+    tables = re.findall(r"const (ENGLISH|CHINESE) = \{\n(.*?)\n\};", words, re.DOTALL)
+    keys = {name: set(re.findall(r"(?:^|, | {2})(\w+): (?:\"|\(|\[)", table)) for name, table in tables}
+    assert len(keys["ENGLISH"]) > 100
+    assert keys["ENGLISH"] == keys["CHINESE"]
+
+
+@pytest.mark.parametrize("name", sorted(_LINES))
+def test_every_event_that_has_english_words_has_chinese_ones(name: str) -> None:
+    detail = {
+        "message": "m", "steps_again": 3, "origin": "memory", "bytes": 5, "seconds": 0.25, "before": 4,
+        "ranks": [2], "measure": "loss", "observed": 9.0, "verdict": "clear", "ratio": 2.0, "retried": True,
+        "fault": "kill@5", "reason": "r", "rule": "x", "state": "firing", "severity": "critical", "summary": "s",
+    }  # fmt: skip
+    told = in_a_chinese_line({"event": name, "detail": detail})
+    assert told is not None
+    if name != "terminated":  # which says what the command itself gave as the reason
+        assert CHINESE.search(told)
+    without = in_a_chinese_line({"event": name, "detail": None})
+    assert without is not None or name in ("saved", "failure", "spike", "divergence", "slow_rank", "alert")
+
+
+def test_what_the_guard_saw_is_told_with_the_last_sample_of_the_step_and_not_the_next() -> None:
+    detail = {
+        "measure": "loss",
+        "observed": 5.373,
+        "expected": 3.594,
+        "samples": [11992, 12000],
+        "response": "wait",
+    }
+    told = in_a_line({"event": "spike", "detail": detail})
+    assert told == "loss 5.373, its recent median 3.594; samples 11,992 to 11,999; response: wait"
+
+
+def test_what_the_guard_saw_is_told_in_chinese_with_the_samples_of_the_step() -> None:
+    detail = {
+        "measure": "loss",
+        "observed": 5.373,
+        "expected": 3.594,
+        "samples": [11992, 12000],
+        "response": "wait",
+    }
+    told = in_a_chinese_line({"event": "spike", "detail": detail})
+    assert told == "损失为 5.373，近期中位数 3.594；样本 11992 至 11999；处理：继续"
+    again = {"verdict": "clear", "ranks": [], "losses": [5.373, 5.373]}
+    said = in_a_chinese_line({"event": "replayed", "detail": again})
+    assert said == "由相同数据重算这一步：结果相同；损失 5.373、5.373"
+
+
+def test_an_event_without_words_of_its_own_is_left_to_english() -> None:
+    assert in_a_chinese_line({"event": "of_a_later_version", "detail": {"a": 1}}) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.0042, "4.2 毫秒"),
+        (0.0, "0 毫秒"),
+        (4.44, "4.44 秒"),
+        (264.0, "4.4 分钟"),
+        (9000, "2.5 小时"),
+        (172_800, "2 天"),
+    ],
+)
+def test_stretches_of_time_have_chinese_units(seconds: float, told: str) -> None:
+    assert duration_in_chinese(seconds) == told
 
 
 def finding(**changes: Any) -> dict[str, Any]:

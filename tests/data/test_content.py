@@ -92,3 +92,8 @@ def test_no_text_has_more_of_a_class_than_characters(text: str) -> None:
     assert 0 <= found.cjk <= len(text)
     assert 0 <= found.formula <= len(text)
     assert 0 <= found.code <= len(text)
+
+
+def test_items_of_a_list_inside_of_a_list_are_no_code() -> None:
+    assert content_of("- a kiln:\n  - of brick (old),\n  - of clay:\n").code == 0
+    assert content_of("if x:\n  call(y)\n").code > 0

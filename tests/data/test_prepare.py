@@ -184,6 +184,17 @@ def test_another_version_of_a_library_that_decides_bytes_is_another_corpus(
     assert asked.count("opencc") == 2
 
 
+@pytest.mark.parametrize("content", ["[]", "{}", '{"libraries": 3}', "[" * 100_000, "not json"])
+def test_what_others_put_beside_corpora_stops_nothing(tmp_path: Path, content: str) -> None:
+    write_lines(tmp_path / "a.jsonl", words(20))
+    loaded = small_recipe(tmp_path, sources=one_source())
+    other = loaded.prepared_folder / "another"
+    other.mkdir(parents=True)
+    (other / "manifest.json").write_text(content)
+    assert prepare(loaded, Silent()).source_names == ("only",)
+    assert (other / "manifest.json").read_text() == content
+
+
 def test_one_text_is_on_one_side_only_and_an_earlier_source_keeps_it(tmp_path: Path) -> None:
     texts = words(80)
     write_lines(tmp_path / "a.jsonl", [*texts, *texts[:40]])

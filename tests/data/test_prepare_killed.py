@@ -147,7 +147,7 @@ def test_a_kill_while_ray_has_the_work_changes_no_byte(
     assert_killed_and_resumed(tmp_path, moment, when, "data.executor=ray", "data.workers=2")
 
 
-@pytest.mark.parametrize(("job", "seconds"), [("idle", 0), ("idle", 2), ("busy", 2)])
+@pytest.mark.parametrize(("job", "seconds"), [("idle", 0), ("idle", 2), ("busy", 0), ("busy", 2)])
 def test_workers_end_with_a_parent_that_is_killed(job: str, seconds: float) -> None:
     died = run(START_WORKERS_AND_DIE, job, seconds)
     assert died.returncode == -9

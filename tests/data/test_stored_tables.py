@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -64,6 +67,16 @@ def test_a_place_that_cannot_be_written_stops_nothing(source: Path, monkeypatch:
     make = Maker()
     assert stored_tables("some", "a", source, make)["numbers"].tolist() == [1, 2, 3]
     assert stored_tables("some", "a", source, make)["numbers"].tolist() == [2, 3, 4]
+
+
+def test_of_a_disk_that_is_full_nothing_is_kept(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(stream: BinaryIO, **_: object) -> None:
+        stream.write(b"PK")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "savez", full)
+    assert stored_tables("some", "a", source, Maker())["numbers"].tolist() == [1, 2, 3]
+    assert not list(source.parent.glob("cache/*"))
 
 
 def test_nothing_is_kept_of_tables_that_could_not_be_made(source: Path) -> None:

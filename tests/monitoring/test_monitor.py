@@ -13,6 +13,7 @@ import pytest
 
 from stoker.diagnosis import Finding, Remedy
 from stoker.errors import BadInput
+from stoker.monitoring.json_logs import JsonLog
 from stoker.monitoring.live_diagnosis import Told
 from stoker.monitoring.lock import held
 from stoker.monitoring.monitor import Monitor
@@ -277,3 +278,84 @@ def test_events_of_weeks_ago_still_count(tmp_path: Path) -> None:
     assert monitor.picture.counts["rollbacks"] == 2
     assert monitor.picture.counts["checkpoints"] == 1
     assert wait_for(lambda: monitor.picture.step) == 600
+
+
+def test_a_log_on_a_full_disk_is_told_of_once_and_the_monitor_goes_on(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "exporters: {json_logs: {enabled: true, path: /dev/full}}\n")
+    steps(run, 1, 60, **HUGE)
+    lines: list[str] = []
+    monitor = Monitor(run, lines.append, live=True)
+    for _ in range(3):
+        monitor.look(NOW, diagnose=True)
+    monitor.close(5.0)
+    [said] = [line for line in lines if "/dev/full" in line]
+    assert "No space left on device" in said
+    assert [one["rule"] for one in told(run, "alert")] == ["gradient_norm"]
+
+
+def test_lines_that_a_full_disk_did_not_take_are_written_whole_when_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes half of a line, then nothing, and has room again."""
+    said: list[str] = []
+    log = JsonLog(tmp_path / "log.jsonl", "small", 1, said.append)
+    log.step({"step": 1, "loss": 3.0, "time": NOW})
+    log.flush()
+    room, write = [20], os.write
+
+    def full(file: int, content: bytes) -> int:
+        taken, room[0] = content[: room[0]], 0
+        if not taken:
+            raise OSError(28, "No space left on device")
+        return write(file, taken)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("stoker.monitoring.json_logs.os.write", full)
+        log.step({"step": 2, "loss": 3.0, "time": NOW})
+        log.flush()
+        log.flush()
+    log.step({"step": 3, "loss": 3.0, "time": NOW})
+    log.close()
+    written = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [one["stoker"]["step"] for one in written] == [1, 2, 3]
+    assert len(said) == 1
+
+
+def test_a_request_to_go_back_that_cannot_be_written_is_made_again_later(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "recovery: {on_finding: rollback}\n")
+    diverging(run)
+    run.asked_back.mkdir()  # as a disk that is full: nothing can be put there
+    lines: list[str] = []
+    monitor = Monitor(run, lines.append, live=True)
+    monitor.look(NOW, diagnose=True)
+    assert any("could not be asked to go back" in line for line in lines)
+    assert told(run, "asked_back") == []
+    run.asked_back.rmdir()
+    monitor.look(NOW + 10, diagnose=True)
+    monitor.close(5.0)
+    assert json.loads(run.asked_back.read_text())["number"] == 1
+    assert len(told(run, "asked_back")) == 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"loss": 3.0, "time": None}, {"loss": None}, {"time": NOW, "loss": float("inf"), "seconds": None}],
+    ids=["no-time", "no-loss", "no-seconds"],
+)
+def test_rows_of_an_older_format_are_watched_as_far_as_they_go(tmp_path: Path, row: dict[str, Any]) -> None:
+    run = make_run(tmp_path, "exporters: {json_logs: {enabled: true}}\n")
+    rows(run, "step", *({**row, "step": step} for step in range(1, 60)))
+    rows(run, "event", {"event": "failure", "detail": None}, {"event": "of_a_later_version", "step": None})
+    monitor = Monitor(run, lambda line: None, live=True)
+    monitor.look(NOW, diagnose=True)
+    assert monitor.outlook().step == 59
+    monitor.close(5.0)
+    log = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
+    assert [one["stoker"]["step"] for one in log if one["event.dataset"] == "stoker.step"] == [10, 20, 30, 40, 50]
+
+
+def test_a_rank_whose_clock_is_days_ahead_makes_no_alert(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    steps(run, 1, 60)
+    steps(run, 1, 60, rank=1, time=lambda step: NOW + 1e6 + step / 10)
+    assert look(run, diagnose=True) == []

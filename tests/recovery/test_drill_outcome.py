@@ -19,6 +19,7 @@ from stoker.recipe import Recipe
 from stoker.recipe.loading import load_recipe
 from stoker.recovery import drill
 from stoker.recovery.drill import Rehearsal, every_kind
+from stoker.recovery.drill_doctor import with_own_name
 from stoker.recovery.faults import KINDS, SURVIVED_BY_ITSELF, parse_fault
 from stoker.recovery.supervisor import _sequences
 from stoker.run_directory import RunDirectory
@@ -142,6 +143,30 @@ def test_kinds_pick_among_the_drills(tmp_path: Path) -> None:
     loaded = load_recipe(write_job(tmp_path))
     assert [fault.kind for (fault,) in every_kind(loaded, 0)] == [k for k in KINDS if k in SURVIVED_BY_ITSELF]
     assert [fault.kind for (fault,) in every_kind(loaded, 0, ["hang", "sigterm"])] == ["hang", "sigterm"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "name"),
+    [
+        ((), "small-undisturbed"),
+        (("bad_data@120:what=html,steps=2",), "small-bad_data-html-120"),
+        (("kill@5:1", "hang@9:0"), "small-kill-5-rank1-hang-9"),
+        (("oversample@7:source=中文 文本/a",), "small-oversample-中文_文本_a-7"),
+    ],
+)
+def test_each_run_of_a_drill_has_the_name_of_what_is_put_in(
+    tmp_path: Path, faults: tuple[str, ...], name: str
+) -> None:
+    loaded = load_recipe(write_job(tmp_path))
+    named = with_own_name(loaded, [parse_fault(one) for one in faults])
+    assert named.recipe.name == name
+    assert Recipe.model_validate(named.recipe.model_dump(mode="json")) == named.recipe
+    assert loaded.recipe == named.recipe.model_copy(update={"name": "small"})
+
+
+def test_a_name_of_many_faults_is_one_that_a_recipe_can_have(tmp_path: Path) -> None:
+    named = with_own_name(load_recipe(write_job(tmp_path)), [parse_fault("kill@5")] * 40)
+    assert Recipe.model_validate(named.recipe.model_dump(mode="json")).name == named.recipe.name
 
 
 def test_drills_say_how_many_runs_they_are_and_name_each_before_it_begins(

@@ -95,3 +95,28 @@ def test_of_two_ranks_that_disagree_the_step_that_is_done_again_tells_who_was_wr
     assert abs(told[1]["detail"]["first_step"] - first) <= 1
     [finding] = [one for one in diagnose(RunDirectory(folder)).findings if one.kind == "silent_corruption"]
     assert finding.ranks == (rank,)
+
+
+@pytest.mark.parametrize(("rank", "steps"), [(1, 3), pytest.param(0, 2, marks=pytest.mark.thorough)])
+def test_of_two_ranks_the_one_that_goes_on_computing_wrong_gradients_is_named_by_the_loss(
+    tmp_path: Path, rank: int, steps: int
+) -> None:
+    """It is still wrong when the steps are done again: the run ends, and says whose machine to take out."""
+    one_batch = {"training__global_batch_size": 8, "training__micro_batch_size": 4}
+    recipe = write_job(tmp_path, recovery__spot_check_every=3, evaluation__every=0, training__steps=9, **one_batch)
+    fault = f"bitflip_local_gradient@6:{rank}:bit=30,steps={steps}"
+    result = stoker(
+        "drill", recipe, "layout.dp_replicate=2", "--fault", fault, "--json", "--folder", tmp_path / "drills"
+    )
+    assert result.stdout, result.stderr
+    (drill,) = json.loads(result.stdout)["drills"]
+    assert f"Take the machine of rank {rank} out" in drill["said"]
+    folder = tmp_path / "drills" / "drill-001"
+    told = [one["detail"] for one in Record(folder / "record").events() if one["event"] == "silent_corruption"]
+    assert [(one["verdict"], one["ranks"]) for one in told] == [("persistent", [rank])] * 2
+    for one in told:
+        asked = one["arbiter"]
+        assert abs(asked["by_gradients"][1 - rank] - asked["derivative"]) < 1e-3
+        assert abs(asked["by_gradients"][rank]) > 1e30
+    [finding] = [one for one in diagnose(RunDirectory(folder)).findings if one.kind == "silent_corruption"]
+    assert finding.ranks == (rank,)

@@ -92,7 +92,8 @@ def _spoil(trainer: Trainer, wrong: Wrong) -> None:
         if not module.training:
             return output
         if wrong.backward:
-            output.register_hook(lambda gradient: gradient * wrong.factor if now() else gradient)
+            if output.requires_grad:
+                output.register_hook(lambda gradient: gradient * wrong.factor if now() else gradient)
             return output
         return output * wrong.factor if now() else output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import signal
 import sys
@@ -15,16 +16,24 @@ import typer
 from typer.core import TyperGroup
 
 from stoker import __version__
+from stoker.cli.empty_paths import refuse_empty_paths
 from stoker.cli.terminal_text import lines_printable
 from stoker.console import print_error, print_result
 from stoker.durable_files import disk_error
 from stoker.errors import EXIT_FAILED, EXIT_TERMINATED, BadInput, StokerError, Terminated
+from stoker.wording import size
 
 _DEBUG_VARIABLE = "STOKER_DEBUG"
+_PANIC = "PanicException"
+"""What libraries written in Rust raise in the end, and no `Exception`."""
 
 
 class _Verbs(TyperGroup):
-    """Ends with this program's exit code on Ctrl-C, where typer has its own."""
+    """Ends with this program's exit code on Ctrl-C, where typer has its own; refuses empty paths everywhere."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_empty_paths(self, args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -81,7 +90,9 @@ def main() -> NoReturn:
     except BrokenPipeError:
         _close_stdout_quietly()
         sys.exit(EXIT_FAILED)
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         if _debugging():
             traceback.print_exc()
         explained = disk_error(error, error.filename) if isinstance(error, OSError) else None
@@ -113,17 +124,30 @@ def _debugging() -> bool:
     return os.environ.get(_DEBUG_VARIABLE, "0") not in ("", "0")
 
 
-def _unexpected(error: Exception) -> str:
+def _unexpected(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     more = "" if _debugging() else f" Run it again with {_DEBUG_VARIABLE}=1 to see where it comes from."
     words = str(error).strip().split("\n")[0]
+    if (limit := _address_space()) is not None:
+        # What does not fit is told in a hundred ways: libraries that are said to be missing, threads, panics.
+        return (
+            f"{type(error).__name__}{where}{': ' + words if words else ''}. This process may have no more than "
+            f"{size(limit)} of address space (`ulimit -v`), which is the likely cause: raise it, or set no limit."
+            f"{more}"
+        )
     if isinstance(error, MemoryError) or "can't allocate memory" in words or "out of memory" in words:
         return (
             f"this machine's memory does not suffice{where} ({words or 'no memory left'}). A smaller model, "
             "training.micro_batch_size or training.sequence_length needs less."
         )
     return f"an unexpected error{where}: {type(error).__name__}{': ' + words if words else ''}.{more}"
+
+
+def _address_space() -> int | None:
+    """The most bytes that this process may map; None where there is no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _end_politely_on_sigterm() -> None:

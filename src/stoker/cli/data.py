@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunPath, existing_run, load
-from stoker.console import print_json, print_result, table
+from stoker.console import print_json, print_result, progress_for, table
 from stoker.errors import BadInput
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def show(
     feed = FeedAsRecorded(corpus, recipe, given, few_steps=len(wanted) <= FEW_STEPS)
     shown = []
     found = 0
+    shares: dict[str, float] | None = None
     for one in show_steps(corpus, recipe, wanted, characters, pattern, feed):
         found += sum(len(sample.spans) for sample in one.samples)
         if json:
@@ -79,7 +80,8 @@ def show(
             recorded = {"recorded_digest": digests.get(one.step), "given_samples": given.get(one.step)}
             shown.append(step_facts | recorded | {"shares": one.shares, "documents": documents})
         elif one.samples or len(wanted) == 1:
-            print_result(step_text(one, mentions, digests.get(one.step), given.get(one.step)))
+            print_result(step_text(one, mentions, digests.get(one.step), given.get(one.step), shares))
+            shares = one.shares
     if json:
         print_json(shown if steps is not None else shown[0])
     elif not found:
@@ -132,7 +134,7 @@ def funnel(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.falls import all_warnings, falls, warnings
 
-    found = corpus_at(corpus)
+    found = corpus_at(corpus, progress_for(json))
     ledger = Ledger(found.folder)
     if by is None:
         entries = ledger.funnel()
@@ -179,7 +181,7 @@ def why(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.history import history
 
-    found = corpus_at(corpus)
+    found = corpus_at(corpus, progress_for(json))
     ledger = Ledger(found.folder)
     rows = history_of(found, name, count)
     trained = _trainings(corpus, found, rows) if steps else {}
@@ -245,7 +247,7 @@ def sample(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.borderline import borderline, rules_for
 
-    found = corpus_at(corpus)
+    found = corpus_at(corpus, progress_for(json))
     ledger = Ledger(found.folder)
     if kept and not rules_for(ledger, reason):
         raise BadInput(_with_note(f"--kept needs a reason with a threshold, which {reason!r} is not", found))
@@ -298,7 +300,7 @@ def diff(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.difference import difference
 
-    corpora = corpus_at(first), corpus_at(second)
+    corpora = corpus_at(first, progress_for(json)), corpus_at(second, progress_for(json))
     before, after = (Ledger(corpus.folder) for corpus in corpora)
     found = difference(before, after, count)
     samples = [before.at(one.first_rows) or after.at(one.second_rows) for one in found.transitions]
@@ -330,7 +332,7 @@ def what_if(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.what_if import what_if as ask
 
-    prepared = corpus_at(corpus)
+    prepared = corpus_at(corpus, progress_for(json))
     ledger, moved = Ledger(prepared.folder), _thresholds(thresholds)
     if is_imported(prepared.manifest):
         raise BadInput(

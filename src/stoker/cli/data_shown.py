@@ -23,9 +23,16 @@ _GROUPS_SHOWN = 8
 
 
 def step_text(
-    step: ShownStep, mentions: str | None, recorded: str | None = None, given: Stretches | None = None
+    step: ShownStep,
+    mentions: str | None,
+    recorded: str | None = None,
+    given: Stretches | None = None,
+    before: Mapping[str, float] | None = None,
 ) -> str:
-    """The stretches of a step, sequence by sequence; `recorded` and `given` are the record's digest and samples."""
+    """The stretches of a step, sequence by sequence; `recorded` and `given` are the record's digest and samples.
+
+    The mixture in force is told where it is another than the one told `before`.
+    """
     mixed = ", ".join(f"{printable(name)} {number:,}" for name, number in step.sequences.items())
     lines = [
         f"step {step.step}: {counted(sum(step.sequences.values()), 'sequences')} ({mixed}), "
@@ -37,8 +44,9 @@ def step_text(
     if given is not None:
         others = ", ".join(f"{first:,} to {after - 1:,}" for first, after in given)
         lines.append(f"the record says that it was given other sequences than the recipe's: {others}")
-    force = ", ".join(f"{printable(name)} {percent(share)}" for name, share in step.shares.items() if share)
-    lines.append(f"mixture in force: {force}")
+    if step.shares != before:
+        force = ", ".join(f"{printable(name)} {percent(share)}" for name, share in step.shares.items() if share)
+        lines.append(f"mixture in force: {force}")
     for sample in step.samples:
         for span in sample.spans:
             where = f"{span.file}, {span.position}" if span.file else f"document {span.document}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MEASURE = "measure."
 _NO_TEXT = "no text"
-_CUTS = ("repeated_paragraphs", "repeated_lines", "repeated_substrings")
+_CUTS = ("host_furniture", "repeated_paragraphs", "repeated_lines", "repeated_substrings")
 
 
 def ledger_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -48,7 +48,7 @@ def history_text(told: History, description: Description) -> str:
     lines += [f"  {one_line(told.evidence)}"] if told.evidence else []
     lines += [f"  {one_line(row['detail'])}"] if row["detail"] else []
     lines += [f"  {_repeats(told.original)}"] if told.original else []
-    lines += [f"  {row[cut]:,} characters cut: {words(cut)}" for cut in _CUTS if row[cut]]
+    lines += [f"  {row[cut]:,} characters cut: {words(cut)}" for cut in _CUTS if row.get(cut)]
     lines.append(
         f"  {printable(row['file'])}, {printable(row['position'])}  identifier {printable(row['identifier'])}"
     )
@@ -124,7 +124,7 @@ def sample_text(
             head += f"  {border.measure} {border.value:.4g}, threshold {border.threshold:.4g}"
         if row["duplicate_of"]:
             head += f"  repeats {printable(row['duplicate_of'])} (similarity {row['similarity']:.3f})"
-        head += "".join(f"  {row[cut]:,} characters cut: {words(cut)}" for cut in _CUTS if row[cut])
+        head += "".join(f"  {row[cut]:,} characters cut: {words(cut)}" for cut in _CUTS if row.get(cut))
         language = f", {row['language']}" if row["language"] else ""
         text = f"[{excerpt.missing}]" if excerpt.text is None else excerpt.text or f"[{_NO_TEXT}]"
         told = f"  {one_line(row['detail'])}\n" if row["detail"] and row["verdict"] != "fault" else ""

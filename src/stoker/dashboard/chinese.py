@@ -167,6 +167,8 @@ MEASURES: tuple[tuple[str, str], ...] = (
     ("gradient norm over the steps from here on", "梯度范数与此后各步之比"),
     ("factor by which the gradients of {} changed, the least of all parts", "{} 的梯度改变的倍数（各部分中最小）"),
     ("update norm over the learning rate", "更新量范数与学习率之比"),
+    ("update norm over the learning rate, {} rows on", "{} 行之后更新量范数与学习率之比"),
+    ("update norm over the weights' norm", "更新量范数与权重范数之比"),
     ("updates left out", "略去的更新数"),
     ("share of {} in the tokens", "{} 占词元的比例"),
     ("tokens of a sample", "每个样本的词元数"),
@@ -177,6 +179,15 @@ MEASURES: tuple[tuple[str, str], ...] = (
     ("attention entropy of {}, over the uniform's", "{} 的注意力熵（相对均匀分布）"),
     ("load of the busiest expert of {}, over the mean", "{} 中最忙专家的负载（相对平均）"),
     ("load of the idlest expert of {}, over the mean", "{} 中最闲专家的负载（相对平均）"),
+    ("how its computing became longer", "计算变慢的方式"),
+    (
+        "difference of a step's waiting for other ranks from the next one's, in steps",
+        "相邻两步等待其他进程的时间之差（以步时计）",
+    ),
+    (
+        "difference of waits from row to row, over what they are longer by",
+        "逐行等待时间之差与等待增加量之比",
+    ),
     ("seconds of a step", "每步秒数"),
     ("seconds until the next row", "到下一行的秒数"),
     ("seconds since the last row", "距最后一行的秒数"),
@@ -241,15 +252,30 @@ WORDS: dict[str, str] = {
     "as in other steps": "与其他步相同",
     "just before": "就在之前",
     "few": "少数",
+    "at once": "突然",
+    "over tens of steps": "历经数十步",
     "another": "另一个",
     "one that no step had before": "以前没有出现过的批次",
     "that of the samples which the recipe gives the step": "配方规定的样本的批次",
 }
 """What was observed or expected, where it is words."""
 
-_PATTERNS = tuple(
-    (re.compile(re.escape(english).replace(r"\{\}", "(.+?)"), re.DOTALL), chinese) for english, chinese in MEASURES
+OBSERVED: tuple[tuple[str, str], ...] = (
+    ("more than {}", "多于 {}"),
+    ("that of step {}, and on in its order", "第 {} 步的批次，并按其顺序继续"),
+    ("that of step {}", "第 {} 步的批次"),
+    ("of step {}, in part or whole", "第 {} 步的全部或部分样本"),
 )
+"""As `WORDS`, with a figure in it."""
+
+
+def _patterns(table: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple(
+        (re.compile(re.escape(english).replace(r"\{\}", "(.+?)"), re.DOTALL), chinese) for english, chinese in table
+    )
+
+
+_PATTERNS, _SAID = _patterns(MEASURES), _patterns(OBSERVED)
 
 
 def remedy_in_chinese(remedy: Remedy) -> str:
@@ -267,7 +293,7 @@ def in_chinese(said: str) -> str | None:
     """A measure of evidence, or what was observed in words; None where this table has no words for it."""
     if said in WORDS:
         return WORDS[said]
-    for pattern, chinese in _PATTERNS:
+    for pattern, chinese in (*_PATTERNS, *_SAID):
         found = pattern.fullmatch(said)
         if found is not None:
             return chinese.format(*(WORDS.get(name, name) for name in found.groups()))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from stoker.dashboard.chinese_events import in_a_chinese_line
 from stoker.dashboard.moment import absent_ranks, spelled
 from stoker.dashboard.watched import UNITS, WatchedRun, time_of
 from stoker.diagnosis.in_a_line import in_a_line
@@ -104,7 +105,7 @@ def events_of(run: WatchedRun) -> dict[str, Any]:
     told = [
         {
             "event": str(event.get("event")), "step": event.get("step"), "time": event.get("time"),
-            "attempt": event.get("attempt"), "words": in_a_line(event),
+            "attempt": event.get("attempt"), "words": in_a_line(event), "chinese": in_a_chinese_line(event),
         }
         for event in chosen
     ]  # fmt: skip

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import dataclass
 
 from stoker.data import mojibake
 from stoker.recipe import Kind
@@ -52,19 +53,34 @@ _BLANKS = " \t\u3000"
 _BLANK_LINES = re.compile("\n{3,}")
 
 
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A text as it should be trained on."""
+
+    text: str
+    reread: bool
+    """Whether some of it had been read in the wrong encoding."""
+
+
 def clean(text: str, kind: Kind) -> str:
+    """The text of `cleaned`."""
+    return cleaned(text, kind).text
+
+
+def cleaned(text: str, kind: Kind) -> Cleaned:
     """`text` as it should be trained on, by the rules of its `kind` (see the head of this file).
 
     Idempotent. The result can always be encoded as UTF-8.
     """
     if kind not in ("prose", "dialogue"):
-        return _without_junk(text)
+        return Cleaned(_without_junk(text), reread=False)
+    reread = False
     while True:
         while (repaired := mojibake.repair(text)) != text:  # more than one round for text misread twice
-            text = repaired
+            text, reread = repaired, True
         tidied = _tidy(text)
         if tidied == text or mojibake.repair(tidied) == tidied:
-            return tidied
+            return Cleaned(tidied, reread)
         text = tidied
 
 

@@ -128,7 +128,8 @@ def _looks_like_code(own: Any, begin: Any, end: Any) -> Any:
         end -= 1
     if first == end:
         return False
-    signs = _WEAK if first - begin >= 2 or own[begin] == _TAB else 0
+    is_item = own[first] == 45 and first + 1 < end and own[first + 1] == _SPACE  # of a list inside of a list
+    signs = _WEAK if (first - begin >= 2 and not is_item) or own[begin] == _TAB else 0
     closes = own[end - 1]
     if closes == 59 or closes == 123 or closes == 125:  # ; { }
         signs += _STRONG

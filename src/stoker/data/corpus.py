@@ -30,6 +30,8 @@ from stoker.plural import counted
 FORMAT = 1
 MANIFEST = "manifest.json"
 _DOCUMENT_ROW_BYTES = 16
+_ROWS_AT_ONCE = 1 << 15
+_DOCUMENTS_OF_BLOCK = 1 << 10
 # Runs shorter than this on average are gathered in one numpy call; longer ones are copied one by one.
 _SHORT_RUN_TOKENS = 64
 
@@ -71,33 +73,68 @@ class TokenStore:
         self.document_count = sum(shard.documents for shard in shards)
         self._shard_starts = np.cumsum([0, *(shard.tokens for shard in shards)], dtype=np.int64)
 
-    @cached_property
-    def _document_rows(self) -> Integers:
-        tables = []
+    def _document_column(self, column: int) -> Integers:
+        """Tokens (0) or bytes (1) of each document; both are looked over, by parts that fit into a cache."""
+        found = np.empty(self.document_count, np.int64)
+        first = 0
         for shard in self._shards:
-            table = np.fromfile(shard.documents_path, dtype="<i8").reshape(-1, 2)
-            if len(table) != shard.documents or table[:, 0].sum() != shard.tokens or (table < 0).any():
+            tokens, begin = 0, first
+            with open(shard.documents_path, "rb") as stream:
+                while len(rows := np.fromfile(stream, "<i8", 2 * _ROWS_AT_ONCE)):
+                    rows = rows[: len(rows) // 2 * 2].reshape(-1, 2)
+                    after = first + len(rows)
+                    if after > begin + shard.documents or (len(rows) and rows.min() < 0):
+                        break
+                    found[first:after] = rows[:, column]
+                    tokens += int(rows[:, 0].sum())
+                    first = after
+            if len(rows) or first != begin + shard.documents or tokens != shard.tokens:
                 what = (
                     f"expected {counted(shard.documents, 'documents')} of {counted(shard.tokens, 'tokens')} in all"
                 )
                 raise DamagedCorpus(shard.documents_path, what, self._folder)
-            tables.append(table)
-        return np.concatenate(tables).astype(np.int64) if tables else np.empty((0, 2), np.int64)
+        return found
 
     @cached_property
     def document_lengths(self) -> Integers:
         """Tokens of each document, special tokens included: int64 [documents]."""
-        return np.ascontiguousarray(self._document_rows[:, 0])
+        return self._document_column(0)
 
     @cached_property
     def document_bytes(self) -> Integers:
         """UTF-8 bytes of each document's text: int64 [documents]."""
-        return np.ascontiguousarray(self._document_rows[:, 1])
+        return self._document_column(1)
 
     @cached_property
     def document_starts(self) -> Integers:
         """Where each document begins in the flat stream, and where the last one ends: int64 [documents + 1]."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.document_lengths)])
+        starts = np.zeros(self.document_count + 1, np.int64)
+        np.cumsum(self.document_lengths, out=starts[1:])
+        return starts
+
+    def starts_of(self, documents: Integers, few: bool = False) -> Integers:
+        """Where some documents begin in the flat stream: int64 [documents].
+
+        With `few`, sums are taken around each of them, and `document_starts`, 8 bytes for every document of the
+        split, is not made.
+        """
+        if not few:
+            return np.asarray(self.document_starts[documents])
+        lengths, before = self.document_lengths, self._tokens_before_blocks
+        blocks = (documents // _DOCUMENTS_OF_BLOCK).tolist()
+        return np.array(
+            [
+                before[block] + lengths[block * _DOCUMENTS_OF_BLOCK : document].sum()
+                for block, document in zip(blocks, documents.tolist(), strict=True)
+            ],
+            np.int64,
+        )
+
+    @cached_property
+    def _tokens_before_blocks(self) -> Integers:
+        firsts = np.arange(0, self.document_count, _DOCUMENTS_OF_BLOCK)
+        sums = np.add.reduceat(self.document_lengths, firsts) if len(firsts) else firsts
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(sums)])
 
     @cached_property
     def _mapped(self) -> list[npt.NDArray[Any]]:

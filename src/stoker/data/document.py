@@ -21,7 +21,7 @@ class Document:
     """The file as it is shown to the user: relative to the recipe, or `package:path` inside a package."""
     position: str
     """Where in the file: `file` (all of it), `line 12`, `row 12`, `paragraph 12`, `string at line 12`,
-    `record 12, byte 3456, https://…`."""
+    `record 12, byte 3456, https://…`; behind others, too, the address of the page where `url_field` says it."""
     text: str
     passed_over: str | None = None
     """Why the reader took no text from it though nothing is wrong with it: `not_html`, `http_status`, `revisit`."""

@@ -16,6 +16,7 @@ from typing import Any
 from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT
 from stoker.data.decontamination import evaluation_files
+from stoker.data.file_stamp import NO_FILE, Stamp, last_moved, stamp_of
 from stoker.data.reading.files import InputFile, list_files
 from stoker.data.reading.open import Location
 from stoker.data.reading.remote import RemoteFile
@@ -26,8 +27,9 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 4
-"""Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out."""
+RULES = 7
+"""Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out, or what is
+measured of it."""
 HASHES_FILE = ".hashes.json"
 _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_tokens", "tokenizer"))
 """Settings that change nothing of what one file is read as; a source's own are told apart for each."""
@@ -37,6 +39,7 @@ _DECIDES_NO_BYTE = {
     "worker_idle_seconds",
     "executor",
     "prepared",
+    "prepared_cache",
     "reuse",
     "sources",  # told apart for each
     "mixture",
@@ -52,6 +55,8 @@ _EXTRACTORS = {
 _CHUNK = 1 << 20
 _REQUESTS = 16
 """At a time, to ask after remote files."""
+_HASHED_AT_ONCE = 1 << 12
+"""Files that wait in the queue of the threads, each of which costs a kilobyte there."""
 _SETTLED_SECONDS = 2.0
 """A file changed this recently may change again within the clock's tick: its hash is not remembered."""
 
@@ -64,8 +69,8 @@ class Inputs:
     """For each source: its files with their size in bytes."""
     paths: list[Location]
     """Each file once."""
-    stamps: dict[str, tuple[int, int]]
-    """Path to (size, modification time in ns), to notice a file that changes while it is read."""
+    stamps: dict[str, Stamp]
+    """Of each path, to notice a file that changes while it is read."""
     fingerprint: str
     digests: dict[str, str]
     """Path to SHA-256 of each file, or a word where it cannot be read."""
@@ -78,7 +83,7 @@ class Inputs:
 
 
 def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Inputs:
-    """List and hash all input files. Hashes are remembered by path, size and modification time.
+    """List and hash all input files. Hashes are remembered by path and stamp.
 
     Raises `BadInput` when a source has no files, or the given tokenizer is missing.
     """
@@ -118,13 +123,21 @@ def _not_ours(source: Source, files: list[InputFile], loaded: LoadedRecipe) -> l
 
 
 def changed_files(inputs: Inputs) -> list[str]:
-    """Files that are not any more what they were when they were hashed."""
+    """Files that are not any more what they were when they were hashed.
+
+    One of which only rights or links changed has another stamp and the same content: it is hashed again.
+    """
     here = [path for path in inputs.paths if isinstance(path, Path)]
     remote = [path for path in inputs.paths if isinstance(path, RemoteFile)]
     with ThreadPoolExecutor(_REQUESTS) as threads:
         now = dict(zip(map(str, remote), threads.map(_stamp_now, remote), strict=True))
     now |= {str(path): _stamp(path) for path in here}
-    return [str(path) for path in inputs.paths if now[str(path)] != inputs.stamps[str(path)]]
+    moved = [path for path in inputs.paths if now[str(path)] != inputs.stamps[str(path)]]
+    return [
+        str(path)
+        for path in moved
+        if now[str(path)][:2] != inputs.stamps[str(path)][:2] or _digest(path) != inputs.digests[str(path)]
+    ]
 
 
 def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[str, Any]:
@@ -185,25 +198,24 @@ def _model_digest(path: Path, judge: str) -> str:
     return sha256_of_file(path)
 
 
-def _stamp_now(file: RemoteFile) -> tuple[int, int]:
+def _stamp_now(file: RemoteFile) -> Stamp:
     try:
         return _stamp(file.as_it_is_now())
     except OSError:
-        return (0, 0)
+        return NO_FILE
 
 
-def _stamp(path: Location) -> tuple[int, int]:
+def _stamp(path: Location) -> Stamp:
     try:
-        status = path.stat()
+        return stamp_of(path.stat())
     except OSError:
-        return (0, 0)
-    return (status.st_size, status.st_mtime_ns)
+        return NO_FILE
 
 
 class _Hashes:
     def __init__(self, remembered: Path) -> None:
         self._file = remembered
-        self.stamps: dict[str, tuple[int, int]] = {}
+        self.stamps: dict[str, Stamp] = {}
 
     def of(self, paths: list[Location], workers: int, progress: Progress) -> dict[str, str]:
         """SHA-256 of each file; a file that cannot be read gets a word instead."""
@@ -212,18 +224,19 @@ class _Hashes:
         missing: list[Location] = []
         self.stamps = {str(path): _stamp(path) for path in paths}
         for path in paths:
-            size, modified = self.stamps[str(path)]
             entry = known.get(str(path))
-            if isinstance(entry, list) and entry[:2] == [size, modified] and len(entry) == 3:
-                fresh[str(path)] = entry[2]
+            if isinstance(entry, list) and len(entry) == 5 and entry[:4] == list(self.stamps[str(path)]):
+                fresh[str(path)] = entry[4]
             else:
                 missing.append(path)
         if missing:
             total = sum(self.stamps[str(path)][0] for path in missing)
             with progress.task("check the input", total, "bytes") as task, ThreadPoolExecutor(workers) as threads:
-                for path, digest in zip(missing, threads.map(_digest, missing), strict=True):
-                    fresh[str(path)] = digest
-                    task.advance(self.stamps[str(path)][0])
+                for first in range(0, len(missing), _HASHED_AT_ONCE):
+                    batch = missing[first : first + _HASHED_AT_ONCE]
+                    for path, digest in zip(batch, threads.map(_digest, batch), strict=True):
+                        fresh[str(path)] = digest
+                        task.advance(self.stamps[str(path)][0])
             self._remember(known, fresh)
         return fresh
 
@@ -237,9 +250,9 @@ class _Hashes:
     def _remember(self, known: dict[str, Any], fresh: dict[str, str]) -> None:
         now = time.time_ns()
         for path, digest in fresh.items():
-            size, modified = self.stamps[path]
-            if now - modified > _SETTLED_SECONDS * 1e9 and digest != "unreadable":
-                known[path] = [size, modified, digest]
+            stamp = self.stamps[path]
+            if now - last_moved(stamp) > _SETTLED_SECONDS * 1e9 and digest != "unreadable":
+                known[path] = [*stamp, digest]
         folder = self._file.parent
         # Two preparations may end at once, and a corpus may be looked into where nothing can be written: then less
         # is remembered.

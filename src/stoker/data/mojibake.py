@@ -38,6 +38,11 @@ _AS_GBK = re.compile(f"[{COMMON_AS_GBK}]")
 _HAN = re.compile("[\u3400-\u9fff]")
 _LOST_FOR_GOOD = re.compile("锟斤拷|锟斤|斤拷|烫烫烫|屯屯屯|锘\\?|[\ufffd\ue000-\uf8ff]")
 _SURE_SHARE_OF_HAN = 0.12
+DRAWN_SIGNS = re.compile("[\u2550-\u256c\u2580-\u2593]")
+"""Signs that frames of two lines and bars are drawn with, and that most bytes of Chinese are in code page 437."""
+_OF_CODE_PAGE_437 = "\u00a1-\u00ff\u0192\u0393-\u03c6\u207f\u20a7\u2219-\u2265\u2310\u2320\u2321"
+_AMONG_DRAWN = re.compile(f"[\u2500-\u2593](?=[{_OF_CODE_PAGE_437}])|[{_OF_CODE_PAGE_437}](?=[\u2500-\u2593])")
+"""A sign of a frame beside a letter, as in `╩²`: frames have blanks, or their own text, inside."""
 
 
 def repair(text: str) -> str:
@@ -71,6 +76,8 @@ def traces(text: str) -> int:
         count += 2 * len(_TRACE_OF_LATIN.findall(text))
         if _looks_like_gbk(text):
             count += len(_HAN.findall(text))
+        if DRAWN_SIGNS.search(text):
+            count += 2 * len(_AMONG_DRAWN.findall(text))
     return count
 
 

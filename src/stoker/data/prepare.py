@@ -32,6 +32,7 @@ from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.operators import operators_of
+from stoker.data.published import bring, publish, url_in
 from stoker.data.quality.shares import cuts_of
 from stoker.data.reading.first_documents import require_text_fields
 from stoker.data.reading.units import Unit, plan_units
@@ -70,7 +71,7 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     under `on_error: stop`, another process preparing the same corpus) and `StokerError` when the disk refuses;
     run again, it goes on where it was.
     """
-    given = given_corpus(loaded)
+    given = given_corpus(loaded, progress)
     if given is not None:
         _require_enough_tokens(given, loaded.recipe)
         return given
@@ -80,6 +81,9 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     final = loaded.prepared_folder / inputs.fingerprint
     lock = loaded.prepared_folder / f".lock-{inputs.fingerprint}"
     preparation = _Preparation(loaded, inputs, progress)
+    url = url_in(loaded.recipe.data.prepared, inputs.fingerprint)
+    if url is not None and not bring(url, final, progress):
+        progress.say(f"preparing in {loaded.prepared_folder}, to be published at {url}")
     if not (final / MANIFEST).is_file():
         with locked_folder(loaded.prepared_folder, lock, "preparing a corpus"):
             if not (final / MANIFEST).is_file():  # another process may just have finished it
@@ -93,6 +97,8 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     corpus = Corpus.open(final)
     require_few_faults(loaded.recipe.data, corpus)
     _require_enough_tokens(corpus, loaded.recipe)
+    if url is not None and publish(final, url, progress):
+        progress.say(f"published: {url}")
     if without := _without_held_out(corpus):
         progress.say(
             f"nothing is held out of {first_of(without)}, so evaluations have no text of "
@@ -108,8 +114,10 @@ def _changed_libraries(prepared: Path, inputs: Inputs) -> str | None:
     """
     found: list[tuple[int, dict[str, str]]] = []
     for path in prepared.glob(f"[0-9a-f]*/{MANIFEST}"):
-        with suppress(OSError, ValueError):  # another program's file, or swept just now
+        with suppress(OSError, ValueError, RecursionError):  # another program's file, or swept just now
             manifest = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(manifest, dict) or not isinstance(manifest.get("libraries"), dict):
+                continue
             if manifest.get("without_libraries") == inputs.without_libraries:
                 found.append((path.stat().st_mtime_ns, manifest["libraries"]))
     if not found:

@@ -108,7 +108,7 @@ def show_steps(
         if not 1 <= step <= recipe.training.steps:
             raise BadInput(f"step {step} does not exist: the run has steps 1 to {recipe.training.steps}")
     feed = feed or Feed(corpus, recipe, few_steps=len(steps) <= FEW_STEPS)
-    reader = _StretchReader(corpus, excerpt_characters)
+    reader = _StretchReader(corpus, excerpt_characters, few=len(steps) <= FEW_STEPS)
     for step in steps:
         spans = feed.spans(step)
         excerpts = reader.beginnings(spans) if mentions is None else reader.mentions(spans, mentions)
@@ -189,8 +189,8 @@ def _ends_a_word(character: str) -> bool:
 
 
 class _StretchReader:
-    def __init__(self, corpus: Corpus, characters: int) -> None:
-        self._corpus, self._characters = corpus, characters
+    def __init__(self, corpus: Corpus, characters: int, few: bool) -> None:
+        self._corpus, self._characters, self._few = corpus, characters, few
         self._tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
 
     def beginnings(self, spans: Sequence[Span]) -> list[str | None]:
@@ -212,7 +212,7 @@ class _StretchReader:
         rows = []
         for span in spans:
             store = self._corpus.store(span.source, "train")
-            start = int(store.document_starts[span.document])
+            start = int(store.starts_of(np.array([span.document]), self._few)[0])
             stop = span.stop if most_tokens is None else min(span.stop, span.start + most_tokens)
             rows.append(store.read(start + span.start, start + stop).tolist())
         # A stretch may begin or end inside a character.

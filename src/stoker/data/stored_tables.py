@@ -34,7 +34,10 @@ def stored_tables(name: str, made_from: str, source: Path, make: Callable[[], Ta
     with suppress(OSError):  # there is no folder for the cache
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.partial")
-        with partial.open("wb") as stream:
-            np.savez(stream, **tables)  # type: ignore[arg-type]  # no table is named `allow_pickle`
-        partial.replace(path)  # so that nobody reads half of it
+        try:
+            with partial.open("wb") as stream:
+                np.savez(stream, **tables)  # type: ignore[arg-type]  # no table is named `allow_pickle`
+            partial.replace(path)  # so that nobody reads half of it
+        except OSError:
+            partial.unlink(missing_ok=True)  # of a disk that is full
     return tables

@@ -81,6 +81,45 @@ def _resized(detail: dict[str, Any]) -> str:
     return changed_ranks(detail.get("before"), detail.get("ranks")) + layout + on
 
 
+def _stood_out(detail: dict[str, Any]) -> str:
+    observed, expected, samples = detail.get("observed"), detail.get("expected"), detail.get("samples")
+    if not isinstance(observed, int | float | str) or "measure" not in detail:
+        return ""
+    said = f"{detail['measure']} {_figure(observed)}, its recent median {_figure(expected)}"
+    known = isinstance(samples, list) and len(samples) == 2
+    of = f"; samples {samples[0]:,} to {samples[1] - 1:,}" if known and samples else ""
+    return f"{said}{of}; response: {wording.words(str(detail.get('response')))}"
+
+
+def _replayed(detail: dict[str, Any]) -> str:
+    verdict, ranks = detail.get("verdict"), detail.get("ranks")
+    if verdict not in ("clear", "transient"):
+        return ""
+    came = "the same came out" if verdict == "clear" else "something else came out"
+    at_fault = f"; at fault: rank {', '.join(map(str, ranks))}" if isinstance(ranks, list) and ranks else ""
+    return f"computed again from the same bits: {came}{at_fault}; why: {detail.get('why')}"
+
+
+def _slow_rank(detail: dict[str, Any]) -> str:
+    ranks, ratio = detail.get("ranks"), detail.get("ratio")
+    if not isinstance(ranks, list) or not isinstance(ratio, int | float):
+        return ""
+    return (
+        f"timed alone, rank {', '.join(map(str, ranks))} takes {_figure(float(ratio))} times as long as the others"
+    )
+
+
+def _alert(detail: dict[str, Any]) -> str:
+    if not {"rule", "state", "summary"} <= set(detail):
+        return ""
+    state = "still firing" if detail.get("again") else detail["state"]
+    return f"{detail['rule']} {state} ({detail.get('severity')}): {detail['summary']}"
+
+
+def _figure(value: Any) -> str:
+    return wording.figure(value) if isinstance(value, float) else str(value)
+
+
 _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "started": lambda detail: "from the beginning",
     "resumed": _resumed,
@@ -94,6 +133,11 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "shrunk": _resized,
     "grown": _resized,
     "fault": lambda detail: f"made by a drill: {detail.get('fault')}",
+    "alert": _alert,
+    "spike": _stood_out,
+    "divergence": _stood_out,
+    "replayed": _replayed,
+    "slow_rank": _slow_rank,
     COMMAND_ENDED: lambda detail: COMMAND_ENDED_WORDS,
     RANKS_CHANGED: _resized,
 }

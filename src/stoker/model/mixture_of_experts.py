@@ -58,6 +58,12 @@ class MixtureOfExperts(nn.Module):
         """See `Router.take_statistics`."""
         return self.router.take_statistics()
 
+    def counted_loss(self) -> Tensor:
+        """float64 []: the losses of its router over the tokens counted since the last call, which this forgets."""
+        settings, counted = self.router.settings, self.take_statistics()
+        total = settings.auxiliary_loss * counted.auxiliary_loss + settings.z_loss * counted.z_loss
+        return total * self.sequences.share
+
     def update_selection_bias(self, tokens_per_expert: Tensor) -> None:
         """See `Router.update_selection_bias`."""
         self.router.update_selection_bias(tokens_per_expert)

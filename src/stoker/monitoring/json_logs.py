@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import os
 import socket
-from collections.abc import Mapping
+import stat
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,9 @@ from stoker.monitoring.picture import number
 from stoker.monitoring.rules import in_brief
 
 ECS_VERSION = "8.11.0"
+MOST_WAITING = 8192
+"""Lines that are kept while the file cannot be written."""
+_LINES_AT_ONCE = 512
 _FIGURES = (
     "loss", "gradient_norm", "update_norm", "learning_rate", "tokens", "tokens_seen", "loss_scale", "skipped",
     "seconds", "loss_by_source", "memory_peak_bytes",
@@ -26,11 +32,19 @@ _ERRORS = ("failure", "gave_up", "silent_corruption", "supervisor_died")
 
 
 class JsonLog:
-    """Appends lines to a file. One that cannot be written to raises `OSError`."""
+    """Appends whole lines to a file. One that cannot be opened raises `OSError`.
 
-    def __init__(self, path: Path, run: str, every: int) -> None:
+    Lines that cannot be written later, because the disk is full, are kept and written when they can be: the newest
+    `MOST_WAITING`. That is said once.
+    """
+
+    def __init__(self, path: Path, run: str, every: int, say: Callable[[str], None]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = open(path, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._waiting: deque[bytes] = deque(maxlen=MOST_WAITING)
+        self._say = say
+        self._told = False
         self._every = every
         self._fixed = {
             "ecs.version": ECS_VERSION,
@@ -69,12 +83,31 @@ class JsonLog:
         self._write(row, level, message, "stoker.event", kind, {"step": row.get("step"), "detail": detail})
 
     def flush(self) -> None:
-        """Hand all to the operating system."""
-        self._stream.flush()
+        """Hand all to the operating system, as far as it takes it."""
+        while self._waiting:
+            try:
+                self._append(self._waiting[0])
+            except OSError as error:
+                if not self._told:
+                    self._told = True
+                    kept = f"the newest {MOST_WAITING:,} lines are kept until it can"
+                    self._say(f"{self._path} cannot be written now ({error.strerror}); {kept}")
+                return
+            self._waiting.popleft()
 
     def close(self) -> None:
-        """Write no more."""
-        self._stream.close()
+        """Write what still can be, and no more."""
+        self.flush()
+        os.close(self._file)
+
+    def _append(self, line: bytes) -> None:
+        """The whole line or nothing of it."""
+        before = os.fstat(self._file)
+        written = os.write(self._file, line)
+        if written < len(line):
+            if stat.S_ISREG(before.st_mode):
+                os.ftruncate(self._file, before.st_size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _write(
         self,
@@ -96,4 +129,7 @@ class JsonLog:
             "labels": {"run": self._run, "attempt": str(row.get("attempt"))},
             "stoker": finite(dict(own)),
         }
-        self._stream.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+        text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
+        self._waiting.append(text.encode(errors="backslashreplace"))
+        if len(self._waiting) >= _LINES_AT_ONCE:
+            self.flush()

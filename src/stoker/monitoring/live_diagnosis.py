@@ -93,7 +93,6 @@ class AskingBack:
             return None
         for finding in findings:
             if calls_for_going_back(finding):
-                self._number += 1
                 before = finding.remedy.arguments.get("step")
                 write_json(
                     self._path,
@@ -101,9 +100,10 @@ class AskingBack:
                         "before_step": before if isinstance(before, int) else finding.first_step,
                         "why": in_brief(finding),
                         "finding": finding.model_dump(mode="json"),
-                        "number": self._number,
+                        "number": self._number + 1,
                     },
                 )
+                self._number += 1
                 self._waiting = True
                 return finding
         return None

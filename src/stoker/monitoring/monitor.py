@@ -217,14 +217,22 @@ class Monitor:
         for finding in self._findings:
             if finding.severity != "note" and self._told.is_new(finding):
                 self._tell(finding)
-        if self._asking is not None and (cause := self._asking.consider(self._findings)):
-            self._write("asked_back", {"finding": cause.model_dump(mode="json"), "step": self.picture.step})
-            self._say(f"asked the run to go back to before step {cause.first_step}: {cause.kind} ({cause.cause})")
+        self._ask_back()
         cost = time.process_time() - began
         self._last_cost = self._last_cost if reads else cost
         pause = max(self._recipe.alerts.diagnose_seconds, self._last_cost / self._share)
         self._next_diagnosis = time.monotonic() + pause
         return cost
+
+    def _ask_back(self) -> None:
+        try:
+            cause = None if self._asking is None else self._asking.consider(self._findings)
+        except (StokerError, OSError) as error:  # a disk that is full; it is asked again at the next diagnosis
+            self._say(f"the run could not be asked to go back this time: {error}")
+            return
+        if cause is not None:
+            self._write("asked_back", {"finding": cause.model_dump(mode="json"), "step": self.picture.step})
+            self._say(f"asked the run to go back to before step {cause.first_step}: {cause.kind} ({cause.cause})")
 
     def _tell(self, finding: Finding) -> None:
         """Record it, and say it where no alert will."""
@@ -294,7 +302,7 @@ class Monitor:
         options = self._recipe.exporters.json_logs
         path = self._run.path / (options.path or "log.jsonl")
         try:
-            return JsonLog(path, self._recipe.name, options.every)
+            return JsonLog(path, self._recipe.name, options.every, self._say)
         except OSError as error:
             self._say(f"{path} cannot be written, so there is no JSON log: {error.strerror}")
             return None

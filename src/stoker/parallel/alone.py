@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -44,7 +44,7 @@ class Apart(Sharding):
 
     def drop(self) -> None:
         """Forget whole gradients, and let go of whole weights."""
-        for parameter in _sharded(self._modules):
+        for parameter in sharded(self._modules):
             if hasattr(parameter, "_unsharded_param"):
                 parameter._unsharded_param.grad = parameter.unsharded_accumulated_grad = None
         self.free()
@@ -75,7 +75,7 @@ def leaves(model: ParallelModel) -> list[Tensor]:
     found = [p for one in model.held if one.is_parameter and not isinstance(p := one.parameter, DTensor)]
     for stage in model.stages.values():
         modules = [module for module in stage.part.modules() if isinstance(module, FSDPModule)]
-        found += [p._unsharded_param for p in _sharded(modules) if hasattr(p, "_unsharded_param")]
+        found += [p._unsharded_param for p in sharded(modules) if hasattr(p, "_unsharded_param")]
     return [leaf for leaf in found if leaf.requires_grad]
 
 
@@ -90,9 +90,15 @@ class Seen(NamedTuple):
 class Witness:
     """Sees each token's loss and each gradient as one pass gives it, and keeps checksums of their bits."""
 
-    def __init__(self, model: ParallelModel, passes: int | None = None) -> None:
-        """The first `passes` micro-batches of a step are seen; None: all."""
+    def __init__(self, model: ParallelModel, passes: int | None = None, keep: Collection[int] = ()) -> None:
+        """The first `passes` micro-batches of a step are seen; None: all. Of the leaves at the places `keep` the
+        gradients themselves are kept.
+        """
         self._passes = passes
+        self.kept: dict[int, Tensor] = {place: torch.zeros((), dtype=torch.float64) for place in keep}
+        """Their sums over the micro-batches, by place: float64, in host memory."""
+        self.sizes: dict[int, float] = {}
+        """The root mean squares of the weights at those places, which FSDP gathers only while it computes."""
         self._parts = [stage.part for stage in model.stages.values()]
         plain = {id(one.tensor) for one in model.held}
         self._leaves = [(leaf, id(leaf) not in plain) for leaf in leaves(model)]
@@ -122,6 +128,15 @@ class Witness:
         losses = self._sums.get(_LOSSES)
         return Seen(0 if losses is None else int(losses), _wrapped(sum(gradients)))
 
+    @property
+    def elements(self) -> dict[int, int]:
+        """Of each of this rank's leaves, by place."""
+        return {place: leaf.numel() for place, (leaf, _) in enumerate(self._leaves)}
+
+    def by_leaf(self) -> dict[int, int]:
+        """Checksums of the gradients seen so far, by the place of the parameter in `leaves`."""
+        return {place: int(one) for place, one in self._sums.items() if place >= 0}
+
     def _hook(self, place: int) -> Callable[[Sequence[Tensor | None]], None]:
         def hook(gradients: Sequence[Tensor | None]) -> None:
             if gradients[0] is not None:  # it is where a pipeline has put it off
@@ -139,6 +154,9 @@ class Witness:
         if self._passes is None or number < self._passes:
             found = checksum_of(tensor) * (2 * number + 1)
             self._sums[place] = self._sums[place] + found if place in self._sums else found
+            if place in self.kept:
+                self.kept[place] = self.kept[place] + tensor.detach().to("cpu", torch.float64)
+                self.sizes[place] = float(self._leaves[place][0].detach().square().mean().sqrt())
 
 
 class Glance:
@@ -219,6 +237,7 @@ def _dropping(leaf: Tensor) -> Callable[[object, object], None]:
     return drop
 
 
-def _sharded(modules: Sequence[FSDPModule]) -> list[Any]:
+def sharded(modules: Sequence[FSDPModule]) -> list[Any]:
+    """FSDP's account of each parameter that it divides for one of `modules`."""
     groups = [group for module in modules for group in module._get_fsdp_state()._fsdp_param_groups]
     return [parameter for group in groups for parameter in group.fsdp_params]

@@ -175,6 +175,24 @@ class ParallelModel:
         return self._own_sums(batch, losses)
 
     @torch.no_grad()
+    def objective(self, batch: Inputs, *, step: int, seed: int, loss_scale: float) -> Tensor:
+        """float64 []: this rank's part of what `forward_backward` gives the gradients of, in the weights' own type.
+
+        Summed over the ranks of one copy of the model it is the whole. Routers count what they see.
+        """
+        found = self._forward(self._local(batch), partial(self._run, step=step, seed=seed, loss_scale=loss_scale))
+        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        if isinstance(found, TokenLosses) and self.world.coordinate.tp == 0:
+            if self.config.z_loss or self.config.mtp_depth:
+                total += found.loss_sum
+            else:  # the same, but added up in fp64
+                total += found.token_losses.sum(dtype=torch.float64) * loss_scale
+        for stage in self.stages.values():
+            for mixture in stage.part.mixtures().values():
+                total += mixture.counted_loss() * loss_scale
+        return total
+
+    @torch.no_grad()
     def last_logits(self, tokens: Tensor) -> Tensor:
         """Logits [B, V] of the token after `tokens` [B, L], the same to the bit on every rank."""
         B, L = tokens.shape
@@ -269,12 +287,15 @@ class ParallelModel:
         if sharding is not None and self.pipeline is not None and self.pipeline.splits:
             sharding.reduce()
 
-    def _forward(self, batch: LocalInputs) -> Tensor | TokenLosses | None:
+    def _forward(
+        self, batch: LocalInputs, run: Callable[..., Tensor | TokenLosses] | None = None
+    ) -> Tensor | TokenLosses | None:
         """A forward pass that no backward pass follows; its result where the last stage is."""
+        run = run or self._run
         if self.pipeline is not None:
-            result = self.pipeline.forward(batch, self._run)
+            result = self.pipeline.forward(batch, run)
         else:
-            result = self._run(self.part, batch, None)
+            result = run(self.part, batch, None)
         for stage in self.stages.values():
             if stage.sharding is not None:
                 stage.sharding.free()

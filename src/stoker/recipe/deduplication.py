@@ -59,6 +59,11 @@ class Deduplication(Section):
     passages_of: tuple[Kind, ...] = Field(default=("prose", "dialogue"), min_length=1)
     """Kinds of text from which passages are cut; code and formulas are seldom whole without them."""
 
+    host_furniture: Literal["off", "hosts", "hosts_and_sources"] = "hosts"
+    """Cut lines of prose that recur in the same company on many pages of a host: menus, notices, footers. `hosts`
+    does so where the address of a page is known (web archives, `url_field`); `hosts_and_sources` also takes a
+    source without addresses for one host. It is done before passages are looked for, and in held-out text too."""
+
     @property
     def cuts_passages(self) -> bool:
         """Whether anything is cut out of documents."""

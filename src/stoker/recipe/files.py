@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.recipe.fields import Place, dotted
+from stoker.recipe.regular import is_regular, kernel_devices
 from stoker.recipe.source import Source
 from stoker.recipe.yaml_text import Mistake
 
@@ -23,7 +24,7 @@ def missing_files(tree: Any, folder: Path, locate: Callable[[Place], str]) -> li
             continue  # nobody asks a server whenever a recipe is read
         path = folder / Path(written.removeprefix("file://")).expanduser()
         if place[0] == "tokenizer" or place[-1] == "model":
-            wrong = None if path.is_file() else f"there is no file {path}"
+            wrong = None if is_regular(path) else f"there is no file {path}"
         else:
             wrong = None if _has_files(path) else f"{path} {why_nothing(path)}"
         if wrong is not None:
@@ -43,8 +44,12 @@ def names_fields(source: Source) -> bool:
 def why_nothing(path: Path) -> str:
     """Why a file, folder or glob of a source holds nothing to read, and what to do."""
     if path.is_dir():
+        if path.stat().st_dev in kernel_devices():
+            return "holds no files of its own but answers of the kernel; name another folder"
         return "is an empty folder (hidden files do not count); put text there or correct the path"
     if path.exists():
+        if path.is_file():
+            return "is no file of its own but an answer of the kernel; give a regular file"
         return "is neither a file nor a folder; give a regular file"
     if glob.has_magic(str(path)):
         return "matches no file; correct the pattern (it is relative to the recipe)"
@@ -87,7 +92,7 @@ def _named_paths(tree: Any) -> Iterator[tuple[Place, str]]:
 def _has_files(path: Path) -> bool:
     if not path.is_dir():
         if path.exists():
-            return path.is_file()
+            return is_regular(path)
         return any(True for _ in glob.iglob(str(path), recursive=True))  # noqa: PTH207, patterns may be absolute
     for parent, folders, names in os.walk(path):
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -16,6 +16,8 @@ RULES: Mapping[RuleSet, tuple[str, ...]] = {
         "replacement_characters",
         "mojibake",
         "unassigned",
+        "generator_names",
+        "digests",
         "binary_like",
         "data_table",
         "minified",
@@ -32,6 +34,7 @@ RULES: Mapping[RuleSet, tuple[str, ...]] = {
         "repeated_phrases",
         "commonest_phrase",
         "wrong_script",
+        "misread_script",
         "no_function_words",
     ),
     "gopher": (

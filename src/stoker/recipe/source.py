@@ -49,6 +49,9 @@ class Source(Section):
     """Field (JSON) or column (parquet) that holds the text."""
     id_field: str | None = None
     """Field or column that identifies a document; by default file name and position do."""
+    url_field: str | None = None
+    """Field or column with the address of the page that a document was taken from. It stands in the ledger behind
+    the position, and `data.deduplication.host_furniture` goes by its host. Web archives say it themselves."""
     encoding: str | None = None
     """Character encoding of the files; detected when not given."""
     synthetic: bool = False

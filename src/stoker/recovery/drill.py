@@ -28,7 +28,7 @@ from stoker.progress import Progress, Silent, Task
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe, dump_recipe, load_recipe
 from stoker.record import SUPERVISOR, Record, samples_seen
-from stoker.recovery.drill_doctor import PREPARED, Examined, examined, spoiled, with_own_corpus
+from stoker.recovery.drill_doctor import PREPARED, Examined, examined, spoiled, with_own_corpus, with_own_name
 from stoker.recovery.drill_network import DrillNetwork, why_not
 from stoker.recovery.drill_nodes import run_on_nodes
 from stoker.recovery.dynamics.possible import require_possible_course
@@ -231,7 +231,7 @@ def _rehearse_one(
     told: Progress = _NOBODY,
 ) -> Rehearsal:
     shutil.rmtree(run.path, ignore_errors=True)
-    loaded = _with_own_checkpoints(loaded, run)
+    loaded = with_own_name(_with_own_checkpoints(loaded, run), faults)
     samples: dict[str, list[int]] = {}
     if any(fault.kind == "bad_data" for fault in faults):
         samples = _in_a_process(spoiled, loaded, run, faults, what="writing bad text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from stoker.run_directory import RunDirectory
 
 _NEAR = 3
 """Steps by which a finding may miss the step."""
+_LONGEST_NAME = 128
+"""Characters of a recipe's name."""
 PREPARED = "prepared"
 """The folder of a run's own corpora, in its folder."""
 
@@ -117,5 +120,21 @@ def spoiled(loaded: LoadedRecipe, run: RunDirectory, faults: Sequence[Fault]) ->
 
 def with_own_corpus(loaded: LoadedRecipe, folder: Path) -> LoadedRecipe:
     """The same recipe, with prepared corpora in `folder`."""
-    data = loaded.recipe.data.model_copy(update={"prepared": str(folder)})
+    data = loaded.recipe.data.model_copy(update={"prepared": str(folder), "prepared_cache": None})
     return replace(loaded, recipe=loaded.recipe.model_copy(update={"data": data}))
+
+
+def with_own_name(loaded: LoadedRecipe, faults: Sequence[Fault]) -> LoadedRecipe:
+    """The same recipe, named by what is put in and when: nobody takes a drill for the run that it rehearses."""
+    said = [
+        [
+            fault.kind,
+            *(word for _, word in fault.words),
+            str(fault.step),
+            *([f"rank{fault.rank}"] * (fault.rank > 0)),
+        ]
+        for fault in faults
+    ]
+    name = "-".join([loaded.recipe.name, *(part for one in said or [["undisturbed"]] for part in one)])
+    allowed = re.sub(r"[^\w.-]", "_", name)[:_LONGEST_NAME]
+    return replace(loaded, recipe=loaded.recipe.model_copy(update={"name": allowed}))

@@ -11,7 +11,7 @@ import math
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,7 +21,9 @@ from stoker.data.feeding import Feed
 from stoker.errors import StokerError
 from stoker.layout import Layout
 from stoker.parallel.alone import Glance, Seen, Witness, apart, forget
-from stoker.training.precision import autocast
+from stoker.parallel.parallel_model import Inputs
+from stoker.training.arbiter import Arbiter, Arbitration, worth_keeping
+from stoker.training.precision import autocast, compute_dtype
 from stoker.training.replicas import Replicas
 from stoker.training.step import TrainingStep, inputs_of
 
@@ -50,12 +52,16 @@ class Verdict:
     ranks: tuple[int, ...]
     votes: Mapping[int, Votes]
     """Of the ranks whose part did not come out alike everywhere."""
+    arbitration: Arbitration | None = None
+    """What the loss itself says, where two copies of the model could not be told apart by votes."""
 
     def __str__(self) -> str:
         ranks = ", ".join(map(str, self.ranks))
         how = {
             "transient": f"rank {ranks} computed other bits than another rank and than itself the second time",
-            "persistent": f"rank {ranks} computes other bits than two others do",
+            "persistent": f"rank {ranks} computes other bits than two others do"
+            if self.arbitration is None
+            else f"rank {ranks} computes other gradients than the loss has, and than another rank does",
             "undecided": f"ranks {ranks} compute different bits",
         }
         return f"{how[self.kind]} from the same weights and samples"
@@ -70,7 +76,8 @@ class Verdict:
             }
             for rank, one in self.votes.items()
         }
-        return {"verdict": self.kind, "votes": votes}
+        asked = {} if self.arbitration is None else {"arbiter": self.arbitration.as_evidence()}
+        return {"verdict": self.kind, "votes": votes, **asked}
 
     def refusal(self, step: int, why: str) -> StokerError:
         """That the run does not go on with these ranks."""
@@ -78,6 +85,16 @@ class Verdict:
         return StokerError(
             f"step {step}: {self}. {why} Take the machine of rank {ranks} out and give the command again."
         )
+
+
+@dataclass(frozen=True)
+class _Disputed:
+    """What one of two copies of the model computed of one copy's part of a step, and the other copy as well."""
+
+    copy: int
+    """Whose part it is."""
+    places: tuple[int, ...]
+    """Of this rank's leaves, those whose gradients are held against its counterpart's."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +171,8 @@ class SecondOpinion:
         self._warm = False
         self._unsettled: _Unsettled | None = None
         self._tables: list[list[Seen]] = []
+        self._seen: tuple[Witness, Witness] | None = None
+        """Of the last step that was asked about: of this rank's own part, and of its neighbour's."""
 
     def spot_check(self, step: int) -> AbstractContextManager[None]:
         """Around the computation of `step`: asks where a check is due, or where ranks have disagreed about it.
@@ -176,15 +195,20 @@ class SecondOpinion:
     def find(self, step: int, micro_batches: int | None) -> Verdict:
         """Who is wrong, once there was a disagreement about `step`, which has not been applied."""
         own, second = self._tables
+        disputed = self._disputed()
+        witnesses = [self._compute(step, micro_batches, places, disputed) for places in (0, -1)]
         again, second_again = (
-            self._share(self._compute(step, micro_batches, places), places) for places in (0, -1)
+            self._share(one.seen(), places) for one, places in zip(witnesses, (0, -1), strict=True)
         )
         third: list[Seen] | list[None] = [None] * len(own)
         if self._copies > 2:
-            third = self._share(self._compute(step, micro_batches, -2), -2)
+            third = self._share(self._compute(step, micro_batches, -2).seen(), -2)
         votes = [Votes(*of_rank) for of_rank in zip(own, again, second, second_again, third, strict=True)]
         verdict = judge(dict(enumerate(votes)), self._world.layout)
         assert verdict is not None, "there was a disagreement"
+        if verdict.kind == "undecided" and disputed is not None:
+            witness = witnesses[self._copy != disputed.copy]
+            verdict = self._arbitrated(verdict, step, micro_batches, disputed, witness)
         self._unsettled = _Unsettled(step, micro_batches, verdict) if verdict.kind == "undecided" else None
         return verdict
 
@@ -217,7 +241,8 @@ class SecondOpinion:
         witness = Witness(self._step.model, micro_batches)
 
         def disagree() -> bool:
-            self._tables = [self._share(witness.seen(), 0), self._share(second, -1)]
+            self._tables = [self._share(witness.seen(), 0), self._share(second.seen(), -1)]
+            self._seen = witness, second
             agree = self._tables[0] == self._tables[1]
             if agree:
                 self.passed = step
@@ -231,25 +256,91 @@ class SecondOpinion:
         finally:
             guard.doubt = None
 
-    def _compute(self, step: int, micro_batches: int | None, places: int) -> Seen:
-        """What the rank so many copies further on computes at `step`, from the same bits."""
-        training, world = self._recipe.training, self._world
-        whose = world.layout.data_parallel_rank(counterpart(world.layout, world.rank, places))
-        batches = self._feed.micro_batches(step, whose, world.layout.data_parallel_size)[:micro_batches]
-        model, scale = apart(self._step.model), self._step.loss_scale
-        witness = Witness(model)
+    def _compute(
+        self, step: int, micro_batches: int | None, places: int, disputed: _Disputed | None = None
+    ) -> Witness:
+        """What the rank so many copies further on computes at `step`, from the same bits.
+
+        Gradients are kept where that is what is `disputed`.
+        """
+        model = apart(self._step.model)
+        keeps = disputed is not None and places == -abs(self._copy - disputed.copy)
+        witness = Witness(model, keep=disputed.places if disputed is not None and keeps else ())
         model.train()
         with witness.watching(drop=True):
             model.forward_backward(
-                [inputs_of(batch.to(world.device), training.document_mask) for batch in batches],
-                step=step,
-                seed=self._recipe.seed,
-                loss_scale=(scale.scale if scale else 1.0) / max(self._feed.valid_tokens(step), 1),
-                autocast=lambda: autocast(training.precision, world.device),
+                self._inputs(step, micro_batches, places),
+                **self._settings(step),
+                autocast=lambda: autocast(self._recipe.training.precision, self._world.device),
                 phase=self._phase,
             )
         forget(model)
-        return witness.seen()
+        return witness
+
+    def _inputs(self, step: int, micro_batches: int | None, places: int) -> list[Inputs]:
+        """What the rank so many copies further on reads at `step`."""
+        world = self._world
+        whose = world.layout.data_parallel_rank(counterpart(world.layout, world.rank, places))
+        batches = self._feed.micro_batches(step, whose, world.layout.data_parallel_size)[:micro_batches]
+        return [inputs_of(batch.to(world.device), self._recipe.training.document_mask) for batch in batches]
+
+    def _settings(self, step: int) -> dict[str, Any]:
+        scale = self._step.loss_scale
+        loss_scale = (scale.scale if scale else 1.0) / max(self._feed.valid_tokens(step), 1)
+        return {"step": step, "seed": self._recipe.seed, "loss_scale": loss_scale}
+
+    @property
+    def _copy(self) -> int:
+        """This rank's copy of the model."""
+        return self._world.data_parallel_rank // copies_apart(self._world.layout)
+
+    def _disputed(self) -> _Disputed | None:
+        """Which gradients the arbiter should see when two copies compute them again; None: nobody asks it.
+
+        Not where weights have 16 bits, which cannot be moved by little.
+        """
+        if self._copies != 2 or self._recipe.training.precision == "pure_bf16" or self._seen is None:
+            return None
+        own, second = self._tables
+        layout = self._world.layout
+        apart_by = copies_apart(layout)
+        copy = min(
+            layout.data_parallel_rank(rank) // apart_by for rank in range(len(own)) if own[rank] != second[rank]
+        )
+        witness = self._seen[self._copy != copy]
+        mine = witness.by_leaf()
+        theirs = from_everyone(mine)[counterpart(layout, self._world.rank, 1)]
+        differing = [place for place, one in mine.items() if theirs.get(place) != one]
+        return _Disputed(copy, tuple(worth_keeping(differing, witness.elements)))
+
+    def _arbitrated(
+        self, verdict: Verdict, step: int, micro_batches: int | None, disputed: _Disputed, witness: Witness
+    ) -> Verdict:
+        """The verdict once the loss itself has been asked."""
+        world, training = self._world, self._recipe.training
+        model = apart(self._step.model)
+        arbiter = Arbiter(
+            model,
+            self._copy,
+            counterpart(world.layout, world.rank, 1),
+            torch.finfo(compute_dtype(training.precision)).eps / 2,
+            lambda: self._phase("forward"),
+        )
+        found = arbiter.ask(
+            witness.kept,
+            witness.sizes,
+            self._inputs(step, micro_batches, -abs(self._copy - disputed.copy)),
+            non_finite_is_wrong=training.precision != "fp16",
+            **self._settings(step),
+        )
+        forget(model)
+        if found.wrong is None:
+            return replace(verdict, arbitration=found)
+        apart_by = copies_apart(world.layout)
+        wrong = tuple(
+            rank for rank in verdict.ranks if world.layout.data_parallel_rank(rank) // apart_by == found.wrong
+        )
+        return replace(verdict, kind="persistent", ranks=wrong, arbitration=found)
 
     def _phase(self, name: str, wait: str | None = None) -> AbstractContextManager[None]:
         """So that this rank is seen to be alive. Nothing is summed, so there is no communication of the step's."""

@@ -15,7 +15,7 @@ if "executors.worker import serve" in str(sys.orig_argv):
     from stoker.data.reading import warc
     from stoker.data.stages import read_and_clean
 
-    clean, sign, extract = cleaning.clean, read_and_clean.sign, warc.extract_text
+    cleaned, sign, extract = cleaning.cleaned, read_and_clean.sign, warc.extract_text
 
     def poisoned(text, kind):
         if "segmentation" in text:
@@ -29,7 +29,7 @@ if "executors.worker import serve" in str(sys.orig_argv):
             time.sleep(3600)
         if "exception" in text:
             {}["no such key"]
-        return clean(text, kind)
+        return cleaned(text, kind)
 
     def poisoned_signing(texts, settings):
         if any("signature" in text for text in texts):
@@ -41,7 +41,7 @@ if "executors.worker import serve" in str(sys.orig_argv):
             ctypes.string_at(0)
         return extract(page, engine)
 
-    cleaning.clean, read_and_clean.sign, warc.extract_text = poisoned, poisoned_signing, poisoned_extraction
+    cleaning.cleaned, read_and_clean.sign, warc.extract_text = poisoned, poisoned_signing, poisoned_extraction
 """
 WORDS = ("segmentation", "memory", "endless", "exception", "signature")
 

@@ -71,3 +71,57 @@ def test_images_that_are_no_formulae_leave_no_text() -> None:
 )
 def test_signs_over_and_under_a_symbol_are_accents(mathml: str, tex: str) -> None:
     assert f"Let ${tex}$ hold." in extract_text(page(f"{article()}<p>Let <math>{mathml}</math> hold.</p>"))
+
+
+def drawn(inner: str, attributes: str = "") -> str:
+    return extract_text(page(f"{article()}<p>Let <mjx-container {attributes}>{inner}</mjx-container> hold.</p>"))
+
+
+SVG_ROW = (
+    '<svg><defs><path id="MJX-1-TEX-I-1D465"></path></defs><g data-mml-node="math"><g data-mml-node="mi"><use data-c="1D465"></use></g>'
+    '<g data-mml-node="mo"><use data-c="2264"></use></g><g data-mml-node="TeXAtom"><g data-mml-node="mn"><use data-c="31"></use>'
+    '<use data-c="32"></use></g></g></g></svg>'
+)
+CHTML_ROW = (
+    '<mjx-math class="MJX-TEX" aria-hidden="true"><mjx-mi class="mjx-i"><mjx-c class="mjx-c1D465 TEX-I"></mjx-c></mjx-mi>'
+    '<mjx-mo class="mjx-n" space="4"><mjx-c class="mjx-c2264"></mjx-c></mjx-mo><mjx-mn class="mjx-n"><mjx-c class="mjx-c31">'
+    '</mjx-c><mjx-c class="mjx-c32"></mjx-c></mjx-mn></mjx-math>'
+)
+POWER = (
+    '<mjx-math><mjx-msup><mjx-mi><mjx-c class="mjx-c1D465"></mjx-c></mjx-mi><mjx-script><mjx-mn><mjx-c class="mjx-c32">'
+    "</mjx-c></mjx-mn></mjx-script></mjx-msup></mjx-math>"
+)
+
+
+@pytest.mark.parametrize(
+    ("inner", "attributes", "shown"),
+    [
+        (f'<mjx-math data-latex="{TEX}">{POWER}</mjx-math>', "", f"${TEX}$"),
+        (f'<svg><g data-mml-node="math" data-latex="{TEX}"></g></svg>', 'jax="SVG"', f"${TEX}$"),
+        (POWER, f'data-latex="{TEX}" aria-label="a over b"', f"${TEX}$"),
+        (
+            '<mjx-math><mjx-mi data-latex="x"></mjx-mi><mjx-mo data-latex="\\le"></mjx-mo></mjx-math>',
+            "",
+            r"$x \le$",
+        ),
+        (SVG_ROW, "", r"$x \le 12$"),
+        (CHTML_ROW, "", r"$x \le 12$"),
+        (POWER, 'aria-label="x  squared"', "[formula: x squared]"),
+        (POWER, "", "[formula]"),
+        ('<mjx-math data-latex="  "></mjx-math>', 'aria-label=" "', "[formula]"),
+        ('<mjx-math><mjx-mi><mjx-c class="mjx-c9FFFFFF"></mjx-c></mjx-mi></mjx-math>', "", "[formula]"),
+        ("", "", "[formula]"),
+        (CHTML_ROW + "<mjx-assistive-mml><math></math></mjx-assistive-mml>", "", r"$x \le 12$"),
+    ],
+)
+def test_a_drawing_without_mathml_is_its_tex_or_a_marker(inner: str, attributes: str, shown: str) -> None:
+    assert drawn(inner, attributes).endswith(f"Let {shown} hold.")
+
+
+def test_a_drawing_that_stands_by_itself_is_a_paragraph() -> None:
+    assert drawn(SVG_ROW, 'display="true"').endswith("Let\n\n$$x \\le 12$$\n\nhold.")
+
+
+def test_a_drawing_of_any_depth_leaves_a_marker() -> None:
+    deep = "<mjx-mrow>" * 5_000 + "x"
+    assert "[formula]" in drawn(f"<mjx-math>{deep}</mjx-math>")

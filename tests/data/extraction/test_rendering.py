@@ -72,3 +72,37 @@ def test_items_have_the_numbers_that_the_page_says() -> None:
 )
 def test_a_line_end_between_chinese_characters_is_no_space(written: str, shown: str) -> None:
     assert shown in extract_text(page(f"{article()}<p>{written}</p>"))
+
+
+def test_lists_inside_of_lists_keep_their_nesting() -> None:
+    body = (
+        f"{article()}<ul><li>a<ul><li>b<ol start=9><li>c</li><li>d<ul><li>e</ul></li></ol></li><li>f</li></ul></li>"
+        "<li>g</li></ul>"
+    )
+    assert extract_text(page(body)).endswith("\n\n- a\n  - b\n    9. c\n    10. d\n        - e\n  - f\n- g")
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("<ul><li>a</li><ul><li>b</li></ul><li>c</li></ul>", "- a\n  - b\n- c"),
+        ("<ul><li><p>a</p><ul><li><p>b</p></li></ul></li><li>c</li></ul>", "- a\n\n  - b\n\n- c"),
+        ("<ul><li><ul><li>a</li><li>b</li></ul></li></ul>", "- - a\n  - b"),
+        ("<ul><li>a<li>b<ul><li>c</ul><li>d</ul>", "- a\n- b\n  - c\n- d"),
+        ("<ul><li>a<div><div><ul><li>b</li></ul></div></div></li></ul>", "- a\n  - b"),
+        ("<ul><li>a</li></ul><ul><li>b</li></ul>", "- a\n\n- b"),
+        ("<ul><li>a<ul><li></li></ul></li><li>b</li></ul>", "- a\n- b"),
+    ],
+)
+def test_nesting_is_that_of_the_page_however_it_is_written(body: str, shown: str) -> None:
+    assert extract_text(page(f"{article()}{body}")).endswith(f"\n\n{shown}")
+
+
+def test_code_inside_of_a_list_is_not_moved() -> None:
+    text = extract_text(page(f"{article()}<ul><li>a<ul><li>b<pre>if x:\n    y</pre></li></ul></li></ul>"))
+    assert "\n\nif x:\n    y" in text
+
+
+def test_deep_lists_do_not_make_a_page_grow() -> None:
+    written = page(article() + "<ul><li>a" * 390 + "<li>b" * 5_000)
+    assert len(extract_text(written)) < 6 * len(written)

@@ -178,3 +178,10 @@ def test_published_rules_are_for_prose_alone() -> None:
     for rules in ("gopher", "c4", "fineweb"):
         for kind in ("code", "mathematics", "dialogue"):
             assert rejection("x = {1: 2}", kind, "en", Cleaning(rules=(rules,))) is None  # type: ignore[arg-type]
+
+
+def test_the_full_stop_of_chinese_mathematics_ends_a_line_and_a_sentence() -> None:
+    text = "因而算法可以看作就是在计算这样一个稳定化子链．\n每一步都只用到前面的结果．"
+    assert edited_lines(text, ("c4_line_end",)) == text
+    assert MEASURES["filter.sentences"](Text(text, "prose")) == 2
+    assert MEASURES["filter.sentence_line_share"](Text(text, "prose")) == 1

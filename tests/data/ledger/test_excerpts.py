@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from stoker.data.corpus import Corpus
@@ -80,3 +83,28 @@ def test_a_document_deep_in_a_large_file_is_found_without_reading_what_is_before
     assert excerpt.text == lines[350][:5]
     assert len(read) == 1
     assert int(read[0]) > 200
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_document_with_the_address_of_its_page_is_found_again(tmp_path: Path, ending: str) -> None:
+    rows = [
+        {"text": f"{number} 天地玄黄宇宙洪荒日月盈昃辰宿列张", "url": address}
+        for number, address in enumerate(("https://a.example/x, 7", None, "not shown", "http://b.example/y?z=1"))
+    ]
+    path = tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    loaded = small_recipe(
+        tmp_path,
+        sources=[{"name": "only", "paths": [path.name], "url_field": "url"}],
+        deduplication={"near": False},
+    )
+    corpus = prepare(loaded, Silent())
+    found = Ledger(corpus.folder).why(path.name)
+    place = "line" if ending == "jsonl" else "row"
+    assert [row["position"] for row in found] == [
+        f"{place} 1", f"{place} 2", f"{place} 3", f"{place} 4, http://b.example/y?z=1"
+    ]  # fmt: skip
+    assert [one.text for one in Excerpts(corpus, loaded, 20).of(found)] == [row["text"][:20] for row in rows]

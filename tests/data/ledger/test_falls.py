@@ -111,3 +111,14 @@ def test_that_one_kind_is_repeated_more_often_is_no_fault_of_a_filter(tmp_path: 
     cells = falls(ledger.summary(), ledger.description, "kind")
     assert {cell.group: cell.share for cell in cells} == {"prose": 0.0, "mathematics": 0.5}
     assert warnings(cells) == []
+
+
+def test_what_cuts_inside_of_documents_emptied_is_judged_and_what_was_empty_is_not() -> None:
+    summary = summed(("a", {}, 990, 10), ("a", {"formula": True}, 60, 40))
+    description = described(note("a", MARKUP))
+    for stage, group in (("filter", ["formulae"]), ("lines", ["formulae"]), ("reading", []), ("clean", [])):
+        emptied = summary.with_columns(
+            stage=pl.when(pl.col("stage").is_null()).then(None).otherwise(pl.lit(stage)),
+            reason=pl.when(pl.col("reason").is_null()).then(None).otherwise(pl.lit("empty")),
+        )
+        assert far(emptied, description, "content") == group

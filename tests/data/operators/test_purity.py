@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_what_is_told_is_what_was_declared(loaded: LoadedRecipe, documents: list
     """Every operator has a statistic or a reason, and gives no other."""
     made = operators(loaded)
     for operator in {one.name: one for own in made.values() for one in own}.values():
-        assert operator.measures or operator.reasons or operator.name in ("clean", "remove", "lines")
+        assert operator.measures
     for document in documents:
         for operator in made[document.source]:
             if document.text.strip():
@@ -86,3 +87,18 @@ def test_what_is_told_is_what_was_declared(loaded: LoadedRecipe, documents: list
                 assert outcome.reason is None or operator.reasons[outcome.reason]
         judged = judge(document, made[document.source])
         assert (judged.reason is None) == (judged.stage is None)
+
+
+def test_what_was_misread_and_what_went_is_measured(loaded: LoadedRecipe, documents: list[Document]) -> None:
+    source = loaded.recipe.data.sources[0].model_copy(update={"remove_pattern": r"\[\d+\]"})
+    made = operators_of(source, loaded.recipe.data.cleaning.located(loaded.folder))
+    for text, reread, removed, matched in (
+        ("A clean text.", 0, 0, 0),
+        ("It rained.[12]", 0, 0, 4 / 14),
+        ("It rained.\0\0", 0, 2 / 12, 0),
+        ("今天天气很好，我们一起去公园散步。".encode().decode("latin-1"), 1, 1 - 17 / 51, 0),
+    ):
+        measures = judge(replace(documents[0], text=text), made).measures
+        assert measures["clean.reread"] == reread
+        assert measures["clean.removed"] == pytest.approx(removed)
+        assert measures["remove.removed"] == pytest.approx(matched)

@@ -97,6 +97,13 @@ def test_with_too_little_good_text_words_alone_decide() -> None:
     assert usual_forms(np.zeros((LEAST - 1, len(NAMES))), 0) is None
 
 
+def test_good_text_that_is_all_of_one_form_leaves_room_for_more_of_it() -> None:
+    usual = usual_forms(np.tile(np.linspace(0, 1, len(NAMES)), (LEAST, 1)), 0)
+    assert usual is not None
+    assert usual.likelihood(usual.centre) == 1.0
+    assert usual.likelihood(usual.centre + 1) < 0.5
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_more_good_text_is_strange_than_was_promised(seed: int) -> None:
     draw = np.random.default_rng(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,32 @@ def test_nothing_to_read_names_the_source_and_the_path(tmp_path: Path, paths: tu
         listed(tmp_path, *paths)
     assert "data.sources[mine]" in str(caught.value)
     assert str(tmp_path / paths[0]) in str(caught.value)
+
+
+def test_what_never_ends_is_refused_in_one_line_and_never_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("x")
+    (tmp_path / "text" / "messages.txt").symlink_to("/proc/kmsg")
+    (tmp_path / "text" / "zeros.txt").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "text" / "pipe.txt")
+    with socket.socket(socket.AF_UNIX) as served:
+        monkeypatch.chdir(tmp_path / "text")
+        served.bind("socket.txt")  # no longer path is taken
+        assert listed(tmp_path, "text") == ["text/a.txt"]
+        for name, what in [
+            ("/proc/kmsg", "an answer of the kernel; give a regular file"),
+            ("text/messages.txt", "an answer of the kernel"),
+            ("/proc/km*", "matches no file"),
+            ("/proc", "holds no files of its own but answers of the kernel"),
+            ("/dev/zero", "neither a file nor a folder"),
+            ("text/pipe.txt", "neither a file nor a folder"),
+            ("text/socket.txt", "neither a file nor a folder"),
+        ]:
+            with pytest.raises(BadInput, match=what) as caught:
+                listed(tmp_path, name)
+            assert "\n" not in str(caught.value)
 
 
 def test_links_in_a_loop_do_not_hang_and_linked_folders_are_read_once(tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stoker.data.corpus import Corpus
 from stoker.data.deduplication import sign
 from stoker.data.ledger import Ledger
 from stoker.data.prepare import prepare
+from stoker.data.stages.earlier import EarlierCorpora
 from stoker.errors import BadInput
 from stoker.progress import Silent
 from stoker.recipe import Deduplication
@@ -93,3 +96,27 @@ def test_a_folder_that_is_no_corpus_is_named(tmp_path: Path) -> None:
     (tmp_path / "text" / "file").write_text("text")
     with pytest.raises(BadInput, match=r"data\.deduplication\.against: .*text holds no prepared corpus"):
         prepared(tmp_path, sentences(1, 20), against=["text"])
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return prepared(tmp_path_factory.mktemp("signed"), sentences(1, 20), keep_signatures=True)
+
+
+@settings(max_examples=20, deadline=None)
+@given(at=st.floats(0, 1, exclude_max=True), cut=st.booleans(), flip=st.integers(1, 255))
+def test_signatures_that_were_cut_or_altered_anywhere_are_made_anew(
+    signed: Corpus, tmp_path_factory: pytest.TempPathFactory, at: float, cut: bool, flip: int
+) -> None:
+    path = signed.folder / signed.manifest["signatures"]["files"]["only"]["file"]
+    whole = path.read_bytes()
+    place = int(at * len(whole))
+    try:
+        path.write_bytes(
+            whole[:place] if cut else whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :]
+        )
+        earlier = EarlierCorpora([signed], Deduplication(), tmp_path_factory.mktemp("anew"))
+        found = earlier.signatures(np.arange(len(earlier)))
+    finally:
+        path.write_bytes(whole)
+    assert found.astype("<u4").tobytes() == whole

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stoker.data import fingerprint
 from stoker.data.corpus import Corpus
+from stoker.data.fingerprint import take_inputs
 from stoker.data.prepare import prepare
+from stoker.data.reading.units import plan_units
 from stoker.data.stages import reused_units
+from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.progress import Silent
 from tests.data.small_corpus import folder_bytes, small_recipe
 from tests.data.stages.test_earlier import sentences
@@ -101,3 +108,36 @@ def test_a_new_version_of_an_extractor_reads_pages_again_and_tells_why(
     assert not any("anew" in line for line in said)
     same, _ = made(folder, [], sources=texts)
     assert same.fingerprint == of_text.fingerprint, "no page, so no extractor decides anything"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in sentences(0, 12)))
+    made(folder, ["a"], reuse=True)
+    return folder
+
+
+@given(st.sampled_from(["text", "signatures", "parquet"]), st.floats(0, 1))
+def test_a_unit_of_which_a_file_is_cut_anywhere_is_not_taken(kept: Path, kind: str, share: float) -> None:
+    inputs = take_inputs(small_recipe(kept, sources=[{"name": "a", "paths": ["a.jsonl"]}], reuse=True), 1, Silent())
+    with tempfile.TemporaryDirectory(dir=kept) as temporary:
+        folder, read = Path(temporary) / "units", Path(temporary) / "read"
+        shutil.copytree(kept / "prepared" / UNITS, folder)
+        read.mkdir()
+        (file,) = folder.glob(f"*.{kind}")
+        whole = file.read_bytes()
+        file.write_bytes(whole[: int(share * len(whole))])
+        is_whole = file.stat().st_size == len(whole)
+        assert ReusedUnits(folder, inputs).take(plan_units(inputs.files), read) == is_whole
+        assert len(list(read.iterdir())) == len(list(folder.iterdir())) == 3 * is_whole
+
+
+def test_a_unit_with_torn_signatures_is_read_anew_and_kept_anew(kept: Path) -> None:
+    (file,) = (kept / "prepared" / UNITS).glob("*.signatures")
+    whole = file.read_bytes()
+    file.unlink()
+    file.write_bytes(whole[:-1])
+    _, said = made(kept, ["a"], reuse=True, held_out=0.25)
+    assert not any("of the input are as an earlier corpus left them" in line for line in said)
+    assert file.read_bytes() == whole

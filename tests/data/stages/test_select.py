@@ -148,3 +148,85 @@ def test_no_held_out_text_resembles_what_is_trained_on(tmp_path: Path) -> None:
         held_out = [frozenset(text.split()) for text in decoded(corpus, "only", "held_out")]
         assert held_out
         assert all(len(own & other) < 0.8 * len(own | other) for own in held_out for other in train)
+
+
+def pages_of_a_host(number: int) -> list[dict[str, str]]:
+    draw = random.Random(3)
+    return [
+        {
+            "text": f"Kiln diary\nGlaze shelf\n\n{sentence(draw, 30)}\n\nBack to the wheel\nMore jars",
+            "url": f"https://{'www.' if page % 2 else ''}Kiln.example:8080/p/{page}?x=y",
+        }
+        for page in range(number)
+    ]
+
+
+def prepared_pages(folder: Path, rows: list[dict[str, str]], workers: int = 1, **source: Any) -> Corpus:
+    (folder / "text").mkdir(parents=True, exist_ok=True)
+    for part in range(2):
+        lines = [json.dumps(row) + "\n" for row in rows[part::2]]
+        (folder / "text" / f"{part}.jsonl").write_text("".join(lines))
+    deduplication = source.pop("deduplication", {})
+    recipe = small_recipe(
+        folder,
+        sources=[{"name": "only", "paths": ["text/*.jsonl"], **source}],
+        deduplication=deduplication,
+        cleaning={"filters": False},
+        held_out=0.3,
+        workers=workers,
+        prepared=f"prepared-{workers}",
+    )
+    return prepare(recipe, Silent())
+
+
+def test_what_recurs_on_a_host_is_cut_on_both_sides_and_the_ledger_says_how_much(tmp_path: Path) -> None:
+    made = [prepared_pages(tmp_path, pages_of_a_host(30), workers, url_field="url") for workers in (1, 2)]
+    assert folder_bytes(made[0].folder) == folder_bytes(made[1].folder)
+    texts = [*decoded(made[0], "only", "train"), *decoded(made[0], "only", "held_out")]
+    assert len(texts) == 30
+    assert not any(word in text for text in texts for word in ("Kiln", "Glaze", "wheel", "jars"))
+    found = rows(made[0])
+    assert set(found["host_furniture"]) == {len("Kiln diary\nGlaze shelf\n\nBack to the wheel\nMore jars")}
+    assert set(found["split"]) == {"train", "held_out"}
+    assert found["position"][1] == "line 2, https://Kiln.example:8080/p/2?x=y"
+
+
+def test_without_addresses_a_source_is_a_host_only_where_it_is_told_so(tmp_path: Path) -> None:
+    left = prepared_pages(tmp_path / "hosts", pages_of_a_host(30))
+    assert set(rows(left)["host_furniture"]) == {None}
+    told = {"deduplication": {"host_furniture": "hosts_and_sources"}}
+    cut = prepared_pages(tmp_path / "sources", pages_of_a_host(30), **told)
+    assert None not in set(rows(cut)["host_furniture"])
+    code = prepared_pages(tmp_path / "code", pages_of_a_host(30), kind="code", url_field="url")
+    assert set(rows(code)["host_furniture"]) == {None}
+    switched_off = {"deduplication": {"host_furniture": "off"}, "url_field": "url"}
+    off = prepared_pages(tmp_path / "off", pages_of_a_host(30), **switched_off)
+    assert set(rows(off)["host_furniture"]) == {None}
+
+
+def test_cleaning_moves_no_document_between_the_splits(tmp_path: Path) -> None:
+    texts = [f"{english(number, 60)}  See also the page\u00a0{number}.   " for number in range(200)]
+    texts += ["short", "!!! ??? !!! ???", "A " * 30]
+    sides: list[dict[str, str]] = []
+    for number, (filters, pattern) in enumerate([(False, None), (True, None), (False, "See also.*")]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        lines = [json.dumps({"text": text, "n": str(n)}) for n, text in enumerate(texts)]
+        (folder / "a.jsonl").write_text("\n".join(lines))
+        source = {"name": "only", "paths": ["a.jsonl"], "id_field": "n", "remove_pattern": pattern}
+        recipe = small_recipe(folder, sources=[source], cleaning={"filters": filters}, held_out=0.2)
+        found = rows(prepare(recipe, Silent()))
+        sides.append(dict(found.select("identifier", "verdict").iter_rows()))
+    held_out = [{name for name, verdict in one.items() if verdict == "held_out"} for one in sides]
+    assert 20 < len(held_out[0]) < 70
+    for one, chosen in zip(sides, held_out, strict=True):
+        left = {name for name, verdict in one.items() if verdict in ("kept", "held_out")}
+        assert chosen == held_out[0] & left
+
+
+def test_texts_that_cleaning_makes_equal_are_on_one_side(tmp_path: Path) -> None:
+    texts = [english(number, 40) + blank * 3 for number in range(60) for blank in ("", " ", "\n", "\u00a0")]
+    corpus = prepared(tmp_path, texts, held_out=0.3, exact=False, near=False)
+    train, held_out = (set(decoded(corpus, "only", split)) for split in ("train", "held_out"))
+    assert held_out
+    assert not train & held_out

@@ -31,11 +31,13 @@ def test_work_that_was_cut_short_is_named_and_no_corpus_is_made(
     monkeypatch.undo()
     (work,) = loaded.prepared_folder.glob(".work-*")
     shutil.copytree(work, tmp_path / "kept")
-    for name in ("selection", "read/000000.text", "read/000000.parquet"):
+    for name in ("selection", "read/000000.text", "read/000000.parquet", "read/000000.signatures"):
         shutil.rmtree(work)
         shutil.copytree(tmp_path / "kept", work)
         content = (work / name).read_bytes()
         (work / name).write_bytes(content[: len(content) // 2])
+        if name.endswith("signatures"):
+            (work / "selection").unlink()  # they are read for it
         with pytest.raises(StokerError, match=f"{work / name}: .* delete {work}, then the same command") as caught:
             prepare(loaded, Silent())
         assert caught.value.exit_code == 1

@@ -1,6 +1,6 @@
 /* Which charts a run's page has, and of which curves; see lines.py for how curves are called. */
 import { nameOf } from "./names.js";
-import { words } from "./words.js";
+import { saying, words } from "./words.js";
 
 const has = (run, column, kind = "step") => (run.columns[kind] || []).includes(column);
 const named = (run, field) => (run.columns.step || []).filter((column) => column.startsWith(field + ".")).map((column) => column.slice(field.length + 1));
@@ -69,7 +69,7 @@ export const rankMeasures = (run) => [
   ["step:seconds.total", nameOf("step_seconds"), "seconds"],
   ...(has(run, "work_seconds") ? [["step:work_seconds", nameOf("work_seconds"), "seconds"]] : []),
   ...(named(run, "waited").length ? [["derived:waited", nameOf("waited"), "seconds"]] : []),
-  ...named(run, "waited").map((name) => [`step:waited.${name}`, `${nameOf("waited")}: ${nameOf(name)}`, "seconds"]),
+  ...named(run, "waited").map((name) => [`step:waited.${name}`, saying(nameOf("waited"), nameOf(name)), "seconds"]),
   ...phases(run).map((line) => [line.name.replace("step:0:", "step:"), line.label, "seconds"]),
   ...(has(run, "memory_peak_bytes") ? [["step:memory_peak_bytes", nameOf("memory_peak_bytes"), "bytes"]] : []),
   ...(has(run, "host_memory_bytes") ? [["step:host_memory_bytes", nameOf("host_memory_bytes"), "bytes"]] : []),

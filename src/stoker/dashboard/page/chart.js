@@ -190,12 +190,12 @@ export class Chart {
     const log = view.log && !this.spec.stack && !this.spec.linear, format = this.spec.format || "number";
     const bands = this.spec.stack ? this.lines.slice(1).map((line, i) => ({ series: [i + 2, i + 1], fill: faded(lineColour(line.colour), 0.55) })) : undefined;
     return {
-      width: this.width(), height: this.plot.clientHeight, legend: { show: false }, bands, padding: [8, 10, 0, 0],
+      width: this.width(), height: this.plot.clientHeight, legend: { show: false }, bands, padding: [8, 18, 0, 0],
       cursor: { sync: { key: "places", scales: ["x", null], setSeries: false }, drag: { x: true, y: false, setScale: false }, y: false, points: { size: 6 }, bind: { mousedown: (u, target, act) => (event) => (event.shiftKey ? null : act(event)), dblclick: () => () => changeView({ zoom: null }, "zoom") } },
       scales: { x: { time: false, distr: view.logX && view.unit !== "hours" ? 3 : 1, range: () => this.shownSpan() }, y: { distr: log ? 3 : 1, range: (u) => this.heights(u, log) } },
       axes: [
         { ...style, size: 24, gap: 4, space: 70, incrs: view.unit === "hours" ? undefined : DISTANCES.step, values: (u, splits) => ticks(splits, unitFormat()), grid: { show: false } },
-        { ...style, size: 62, gap: 6, space: log ? 22 : 30, incrs: DISTANCES[format], values: (u, splits) => (log ? splits.map((value) => (valued(value) && logTick(value, u) ? spelled(value, format, 2) : "")) : ticks(splits, format)) },
+        { ...style, size: this.spec.main ? 80 : 62, gap: 6, space: log ? 22 : 30, incrs: DISTANCES[format], values: (u, splits) => (log ? splits.map((value) => (valued(value) && logTick(value, u) ? spelled(value, format, 2) : "")) : ticks(splits, format)) },
       ],
       series: [{}, ...this.series()],
       hooks: { draw: [(u) => this.mark(u)], setCursor: [() => this.read()], setSelect: [(u) => this.selected(u)] },

@@ -4,7 +4,7 @@ import { spelled } from "./format.js";
 import { nameOf } from "./names.js";
 import { WhichRun } from "./which.js";
 import { json, query } from "./wire.js";
-import { words } from "./words.js";
+import { saying, words } from "./words.js";
 
 export class Difference {
   constructor(page) {
@@ -61,6 +61,6 @@ export class Funnel {
     const strip = bar({ stage: "kept", documents: kept });
     const shown = rows.filter((row) => row.stage !== "read" && row.documents).sort((a, b) => (a.stage === "kept") - (b.stage === "kept"));
     return el("details", { open }, el("summary", {}, el("b", { text: source }), ` ${spelled(read, "step")} → ${spelled(kept, "step")} ${words("kept")} (${spelled(read ? kept / read : null, "percent", 3)}) `, strip),
-      el("table", { class: "funnel" }, el("tbody", {}, ...shown.map((row) => el("tr", {}, el("td", { text: nameOf(row.stage) + (row.reason ? ": " + nameOf(row.reason) : "") }), el("td", { class: "n", text: spelled(row.documents, "step") }), el("td", { class: "n", text: spelled(row.bytes, "bytes", 3) }), el("td", {}, bar(row)))))));
+      el("table", { class: "funnel" }, el("tbody", {}, ...shown.map((row) => el("tr", {}, el("td", { text: row.reason ? saying(nameOf(row.stage), nameOf(row.reason)) : nameOf(row.stage) }), el("td", { class: "n", text: spelled(row.documents, "step") }), el("td", { class: "n", text: spelled(row.bytes, "bytes", 3) }), el("td", {}, bar(row)))))));
   }
 }

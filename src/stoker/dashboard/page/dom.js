@@ -2,12 +2,15 @@
 
 export const byId = (id) => document.getElementById(id);
 
+/* Marks that turn around or hide what follows stand as \u202e: a name is not to look like another. */
+const upright = (value) => String(value).replace(/[\u202a-\u202e\u2066-\u2069]/g, (mark) => "\\u" + mark.charCodeAt(0).toString(16));
+
 /* el("button", { class: "plain", text: "…", title: "…", onclick: f }, child, …) */
 export function el(tag, given = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name === "text") element.textContent = value;
+    if (name === "text") element.textContent = upright(value);
     else if (name === "class") element.className = value;
     else if (name === "data") Object.assign(element.dataset, value);
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);

@@ -2,13 +2,12 @@
 import { el, say } from "./dom.js";
 import { spelled } from "./format.js";
 import { nameOf } from "./names.js";
-import { isChinese, words } from "./words.js";
+import { isChinese, listed, saying, words } from "./words.js";
 
 const exact = (step) => spelled(step, "step");
 
 export function titleOf(finding) {
-  const cause = finding.cause && finding.cause !== "unknown" ? `: ${nameOf(finding.cause)}` : "";
-  return `${nameOf(finding.kind)}${cause}`;
+  return finding.cause && finding.cause !== "unknown" ? saying(nameOf(finding.kind), nameOf(finding.cause)) : nameOf(finding.kind);
 }
 
 export function whenOf(finding) {
@@ -16,25 +15,39 @@ export function whenOf(finding) {
   return words("steps", exact(finding.first_step), exact(finding.last_step ?? finding.first_step));
 }
 
+/* Stretches of samples in order, those that meet as one. */
+const STRETCHES = 8;
+function merged(stretches) {
+  const found = [];
+  for (const [first, last] of [...stretches].sort((a, b) => a[0] - b[0])) {
+    const before = found[found.length - 1];
+    if (before && first <= before[1] + 1) before[1] = Math.max(before[1], last);
+    else found.push([first, last]);
+  }
+  return found;
+}
+
 function whereOf(finding) {
   const parts = [];
-  if (finding.ranks?.length) parts.push(finding.ranks.map((rank) => words("rank", rank)).join(", "));
+  if (finding.ranks?.length) parts.push(listed(finding.ranks.map((rank) => words("rank", rank))));
   if (finding.part) parts.push(nameOf(finding.part));
-  if (finding.sources?.length) parts.push(finding.sources.join(", "));
-  for (const [first, last] of finding.documents || []) parts.push(words("samples", exact(first), exact(last)));
-  if (finding.names?.length) parts.push(finding.names.slice(0, 6).join(", ") + (finding.names.length > 6 ? `, … (${finding.names.length})` : ""));
+  if (finding.sources?.length) parts.push(listed(finding.sources));
+  const stretches = merged(finding.documents || []);
+  for (const [first, last] of stretches.slice(0, STRETCHES)) parts.push(words("samples", exact(first), exact(last)));
+  if (stretches.length > STRETCHES) parts.push(`… (${stretches.length})`);
+  if (finding.names?.length) parts.push(listed([...finding.names.slice(0, 6), ...(finding.names.length > 6 ? [`… (${finding.names.length})`] : [])]));
   return parts.join(" · ");
 }
 
 /* What the server says in both languages. */
-const told = (finding) => (isChinese() ? finding.chinese : null) || finding;
-const meaning = (finding, cause) => told(finding).meanings?.[cause] || null;
+const inTongue = (finding) => (isChinese() ? finding.chinese : null) || finding;
+const meaning = (finding, cause) => inTongue(finding).meanings?.[cause] || null;
 const inWords = (finding, text) => (isChinese() && finding.chinese?.words[text]) || text;
 
 const formatOf = (measure) => (/\bbytes\b/.test(measure) ? "bytes" : /\bseconds\b/.test(measure) ? "seconds" : "number");
 function sentence(finding, one) {
   const at = one.step === null ? "" : exact(one.step), format = formatOf(one.measure);
-  if (one.measure === "what happened") return `${at && words("atStep", at) + ": "}${one.observed}`;
+  if (one.measure === "what happened") return at ? saying(words("atStep", at), one.observed) : one.observed;
   const value = (given) => (given === null ? "" : typeof given === "string" ? inWords(finding, given) : spelled(given, format));
   return words("observed", inWords(finding, one.measure), value(one.observed) || spelled(null), value(one.expected), at);
 }
@@ -53,9 +66,9 @@ export function findingCard(finding, run, open) {
     whereOf(finding) ? el("p", { class: "note", text: whereOf(finding) }) : null,
     meaning(finding, finding.cause) ? el("p", { class: "meaning", text: meaning(finding, finding.cause) }) : null,
     list(finding, words("evidence"), finding.evidence),
-    others.length ? el("details", {}, el("summary", { text: `${words("alternatives")}: ${others.map((one) => nameOf(one.cause)).join(", ")}` }),
+    others.length ? el("details", {}, el("summary", { text: saying(words("alternatives"), listed(others.map((one) => nameOf(one.cause)))) }),
       ...others.map((one) => el("div", {}, el("h4", { text: nameOf(one.cause), title: meaning(finding, one.cause) }), list(finding, words("for"), one.speaks_for), list(finding, words("against"), one.speaks_against)))) : null,
-    told(finding).remedy_words ? el("p", { class: "remedy" }, el("b", { text: words("remedy") + (isChinese() ? "：" : ": ") }), told(finding).remedy_words) : null,
+    inTongue(finding).remedy_words ? el("p", { class: "remedy" }, el("b", { text: saying(words("remedy"), "") }), inTongue(finding).remedy_words) : null,
     ...commandsOf(finding, run).map(command));
 }
 
@@ -69,7 +82,7 @@ function commandsOf(finding, run) {
 export const quoted = (path) => (/^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`);
 
 export function command(text) {
-  return el("div", { class: "command" }, el("code", { text }), el("button", { class: "plain", text: words("copy"), "aria-label": `${words("copy")}: ${text}`, onclick: () => copy(text) }));
+  return el("div", { class: "command" }, el("code", { text }), el("button", { class: "plain", text: words("copy"), "aria-label": saying(words("copy"), text), onclick: () => copy(text) }));
 }
 
 async function copy(text) {

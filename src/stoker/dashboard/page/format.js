@@ -1,5 +1,5 @@
 /* How figures are spelled. Each kind of figure has a unit of its own; an axis spells all of its ticks alike. */
-import { NOTHING, locale } from "./words.js";
+import { NOTHING, locale, words } from "./words.js";
 
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 const trimmed = (value, digits) => {
@@ -19,14 +19,14 @@ const binary = (value, digits) => {
   return Number(value.toPrecision(digits)) + " B";
 };
 const duration = (value, digits) => {
-  const size = Math.abs(value);
-  if (size === 0) return "0 s";
-  if (size < 1e-3) return Number((value * 1e6).toPrecision(digits)) + " µs";
-  if (size < 1) return Number((value * 1e3).toPrecision(digits)) + " ms";
-  if (size < 120) return Number(value.toPrecision(digits)) + " s";
-  if (size < 7200) return Number((value / 60).toPrecision(digits)) + " min";
-  if (size < 172800) return Number((value / 3600).toPrecision(digits)) + " h";
-  return Number((value / 86400).toPrecision(digits)) + " d";
+  const size = Math.abs(value), told = (scale, unit) => `${Number((value * scale).toPrecision(digits))} ${words(unit)}`;
+  if (size === 0) return told(1, "seconds");
+  if (size < 1e-3) return told(1e6, "microseconds");
+  if (size < 1) return told(1e3, "milliseconds");
+  if (size < 120) return told(1, "seconds");
+  if (size < 7200) return told(1 / 60, "minutes");
+  if (size < 172800) return told(1 / 3600, "hoursLong");
+  return told(1 / 86400, "days");
 };
 
 const KINDS = {
@@ -65,7 +65,7 @@ export function ticks(values, kind) {
 
 export const moment = (unix) => (finite(unix) ? new Date(unix * 1000).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" }) : NOTHING);
 
-export function ago(unix, words) {
+export function ago(unix) {
   if (!finite(unix)) return NOTHING;
   const seconds = Math.max(0, Date.now() / 1000 - unix);
   return words("ago", seconds < 2 ? words("now") : duration(Math.floor(seconds), 2));

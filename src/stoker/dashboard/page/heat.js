@@ -6,7 +6,7 @@ import { WhichRun } from "./which.js";
 import { columns, query } from "./wire.js";
 import { words } from "./words.js";
 
-const LABELS = 96, FOOT = 22;
+const LABELS = { ranks: 96, modules: 140 }, FOOT = 22;
 const STOPS = [[33, 38, 74], [58, 76, 138], [44, 127, 148], [92, 168, 116], [214, 190, 84], [226, 112, 60], [168, 32, 62]];
 
 export const heatColour = (share) => {
@@ -59,7 +59,7 @@ export class HeatMap {
     if (!offered.length) { this.empty(words("none", words(this.of === "ranks" ? "rankMap" : "moduleMap"), words(this.of === "ranks" ? "why_old" : "why_every"))); return; }
     this.format = offered.find(([value]) => value === this.choice.value)[2];
     this.abort?.abort();
-    const abort = (this.abort = new AbortController()), pixels = Math.max(60, Math.round((this.element.clientWidth - LABELS) / 2));
+    const abort = (this.abort = new AbortController()), pixels = Math.max(60, Math.round((this.element.clientWidth - LABELS[this.of]) / 2));
     try {
       const { header, found } = await columns(`/api/run/${run.id}/heat?` + query({ of: this.of, measure: this.choice.value, pixels, ...this.stretch(run) }), abort.signal);
       Object.assign(this, { run, rows: header.rows, count: header.columns_of_steps, edges: found.edges, cells: found.cells });
@@ -78,7 +78,7 @@ export class HeatMap {
     const width = Math.max(200, this.plot.clientWidth), height = rows * each + FOOT;
     this.plot.querySelectorAll("p").forEach((one) => one.remove());
     this.plot.style.height = height + "px";
-    const context = canvasOf(this.plot, width, height), wide = width - LABELS - 4;
+    const context = canvasOf(this.plot, width, height), wide = width - LABELS[this.of] - 4;
     const known = Array.from(this.cells).filter((value) => !Number.isNaN(value)).sort((a, b) => a - b);
     const place = (share) => known[Math.round(share * (known.length - 1))];
     let [low, high] = known.length ? [place(0.01), place(0.995)] : [0, 1];
@@ -94,8 +94,8 @@ export class HeatMap {
     paint.putImageData(pixels, 0, 0);
     context.imageSmoothingEnabled = false;
     context.fillStyle = colour("grid");
-    context.fillRect(LABELS, 0, wide, rows * each);
-    context.drawImage(picture, 0, 0, this.count, rows, LABELS, 0, wide, rows * each);
+    context.fillRect(LABELS[this.of], 0, wide, rows * each);
+    context.drawImage(picture, 0, 0, this.count, rows, LABELS[this.of], 0, wide, rows * each);
     this.size = { each, wide, width, height };
     this.labels(context, rows, each, wide);
     this.key_of(low, high, log);
@@ -107,13 +107,13 @@ export class HeatMap {
     context.textAlign = "right";
     context.textBaseline = "middle";
     const every = Math.ceil(13 / each);
-    this.rows.forEach((name, i) => { if (i % every === 0) context.fillText(this.of === "ranks" ? words("rank", name) : name, LABELS - 8, (i + 0.5) * each, LABELS - 12); });
+    this.rows.forEach((name, i) => { if (i % every === 0) context.fillText(this.of === "ranks" ? words("rank", name) : name, LABELS[this.of] - 8, (i + 0.5) * each, LABELS[this.of] - 12); });
     context.textAlign = "center";
     const shown = Math.max(1, Math.min(this.count, Math.floor(wide / 110)));
     for (let k = 0; k < shown; k++) {
-      const column = shown === 1 ? 0 : Math.round((k * (this.count - 1)) / (shown - 1)), x = LABELS + ((column + 0.5) * wide) / this.count;
+      const column = shown === 1 ? 0 : Math.round((k * (this.count - 1)) / (shown - 1)), x = LABELS[this.of] + ((column + 0.5) * wide) / this.count;
       context.textAlign = k === 0 ? "left" : k === shown - 1 ? "right" : "center";
-      context.fillText(spelled(this.edges[column], "step"), k === 0 ? LABELS : k === shown - 1 ? LABELS + wide : x, rows * each + 13);
+      context.fillText(spelled(this.edges[column], "step"), k === 0 ? LABELS[this.of] : k === shown - 1 ? LABELS[this.of] + wide : x, rows * each + 13);
     }
   }
 
@@ -127,7 +127,7 @@ export class HeatMap {
   over(event) {
     if (!this.cells || !this.size) return;
     const box = this.plot.getBoundingClientRect();
-    const column = Math.floor(((event.clientX - box.left - LABELS) / this.size.wide) * this.count), row = Math.floor((event.clientY - box.top) / this.size.each);
+    const column = Math.floor(((event.clientX - box.left - LABELS[this.of]) / this.size.wide) * this.count), row = Math.floor((event.clientY - box.top) / this.size.each);
     this.point(column >= 0 && column < this.count && row >= 0 && row < this.rows.length ? { row, column } : null);
   }
 
@@ -143,7 +143,7 @@ export class HeatMap {
     const { each, wide } = this.size;
     context.strokeStyle = colour("text");
     context.lineWidth = 1.5;
-    context.strokeRect(LABELS + (this.cell.column * wide) / this.count - 1, this.cell.row * each - 0.5, Math.max(3, wide / this.count) + 1, each + 1);
+    context.strokeRect(LABELS[this.of] + (this.cell.column * wide) / this.count - 1, this.cell.row * each - 0.5, Math.max(3, wide / this.count) + 1, each + 1);
   }
 
   async open() {

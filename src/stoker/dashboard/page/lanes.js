@@ -1,7 +1,7 @@
 /* Lanes under the loss: what happened when, in line with the curve above. */
 import { canvasOf, colour, el, lineColour, perFrame } from "./dom.js";
-import { nameOf } from "./names.js";
-import { words } from "./words.js";
+import { inLanguage, nameOf } from "./names.js";
+import { saying, words } from "./words.js";
 
 const HEIGHT = 17;
 const ROUTINE = new Set(["saved", "clock", "started", "finished", "ranks_ended"]);
@@ -30,11 +30,11 @@ export class Lanes {
       }
       for (const event of happened.events || []) {
         if (event.step === null || event.step === undefined) continue;
-        if (event.event === "saved") lanes.laneSaved.push({ run, step: event.step, tone: "good", text: `${nameOf("saved")}: ${event.words}` });
-        else if (!ROUTINE.has(event.event)) lanes.laneFailures.push({ run, step: event.step, tone: BAD.has(event.event) ? "bad" : "accent", text: `${nameOf(event.event)}${event.words ? ": " + event.words : ""}` });
+        if (event.event === "saved") lanes.laneSaved.push({ run, step: event.step, tone: "good", text: saying(nameOf("saved"), inLanguage(event)) });
+        else if (!ROUTINE.has(event.event)) lanes.laneFailures.push({ run, step: event.step, tone: BAD.has(event.event) ? "bad" : "accent", text: event.words ? saying(nameOf(event.event), inLanguage(event)) : nameOf(event.event) });
       }
       for (const step of happened.evaluations || []) lanes.laneEvaluated.push({ run, step, tone: "c4", text: nameOf("evaluation") });
-      for (const stage of happened.stages || []) lanes.laneStages.push({ run, step: stage.step, tone: "c3", text: `${nameOf(stage.kind)}: ${stage.label}` });
+      for (const stage of happened.stages || []) lanes.laneStages.push({ run, step: stage.step, tone: "c3", text: saying(nameOf(stage.kind), stage.label) });
     }
     return Object.entries(lanes).filter(([, marks]) => marks.length);
   }

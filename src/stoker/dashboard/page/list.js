@@ -3,7 +3,7 @@ import { byId, el, replace } from "./dom.js";
 import { ago, spelled } from "./format.js";
 import { addressOf } from "./view.js";
 import { json } from "./wire.js";
-import { words } from "./words.js";
+import { saying, words } from "./words.js";
 
 const EVERY = 5000;
 
@@ -51,10 +51,10 @@ export class RunList {
     const done = row.planned ? Math.min(1, (row.step || 0) / row.planned) : 0, bar = el("i");
     bar.style.width = 100 * done + "%";
     const counts = ["alarm", "warning", "note"].filter((name) => row.findings[name]).map((name) => el("span", { class: "badge " + name, text: row.findings[name], title: words(name) }));
-    const box = el("input", { type: "checkbox", checked: this.chosen.has(row.id), "aria-label": `${words("overlay")}: ${row.name}`, onchange: () => { if (!this.chosen.delete(row.id)) this.chosen.add(row.id); this.draw(); } });
+    const box = el("input", { type: "checkbox", checked: this.chosen.has(row.id), "aria-label": saying(words("overlay"), row.name), onchange: () => { if (!this.chosen.delete(row.id)) this.chosen.add(row.id); this.draw(); } });
     return el("tr", {}, el("td", {}, box), el("td", {}, el("a", { class: "name", href: `#/run/${row.id}`, text: row.name })), el("td", {}, el("span", { class: "state " + row.state, text: words(row.state) })),
       el("td", { class: "n" }, `${spelled(row.step, "step")}${row.planned ? " / " + spelled(row.planned, "step") : ""}`, el("span", { class: "done" }, bar)),
       el("td", { class: "n", text: spelled(row.loss) }), el("td", { class: "n", text: spelled(row.tokens_per_second, "rate", 3) }), el("td", {}, ...counts),
-      el("td", { class: "n", text: ago(row.time, words) }), el("td", { class: "path", text: row.path, title: row.path }));
+      el("td", { class: "n", text: ago(row.time) }), el("td", { class: "path", text: row.path, title: row.path }));
   }
 }

@@ -95,11 +95,13 @@ function recorded(told) {
     el("tr", {}, el("td", { text: [one.source, words("sample", spelled(one.sample, "step")), words("rank", one.rank), one.tokens === undefined ? "" : words("tokensFrom", one.first_token ?? 0, (one.first_token ?? 0) + one.tokens)].filter(Boolean).join(" · ") }), el("td", { class: "n", text: spelled(one.loss) })))));
 }
 
+const placeIn = (position) => { const line = /^line (\d+)$/.exec(position); return line ? words("line", line[1]) : position; };
+
 function documents(answer) {
   if (answer.missing) return [el("p", { class: "note", text: words("noText", answer.missing) })];
   const shownOnes = answer.documents.map((one) => el("details", { class: "document", open: one.loss !== null },
     el("summary", {}, el("b", { text: one.source }), ` ${one.identifier || one.file || words("sample", one.sample)} `, one.loss === null ? "" : el("span", { class: "badge warning", text: words("lossOf", spelled(one.loss)) })),
-    el("p", { class: "note", text: [one.file && one.file !== one.identifier ? `${one.file}${one.position ? ", " + one.position : ""}` : "", words("sample", spelled(one.sample, "step")), words("rank", one.rank), words("tokensOf", spelled(one.start, "step"), spelled(one.stop, "step"), spelled(one.document_tokens, "step")), words("epoch", one.epoch + 1)].filter(Boolean).join(" · ") }),
+    el("p", { class: "note", text: [one.file && one.file !== one.identifier ? `${one.file}${one.position ? words("and") + placeIn(one.position) : ""}` : "", words("sample", spelled(one.sample, "step")), words("rank", one.rank), words("tokensOf", spelled(one.start, "step"), spelled(one.stop, "step"), spelled(one.document_tokens, "step")), words("epoch", one.epoch + 1)].filter(Boolean).join(" · ") }),
     el("blockquote", { text: one.excerpt, dir: "auto" })));
   return [answer.others ? el("p", { class: "banner", text: words("otherText") }) : null, ...shownOnes, answer.left_out ? el("p", { class: "note", text: words("moreDocuments", answer.left_out) }) : null];
 }

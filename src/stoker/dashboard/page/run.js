@@ -7,12 +7,12 @@ import { findingCard, titleOf } from "./findings.js";
 import { ago, moment, spelled } from "./format.js";
 import { HeatMap } from "./heat.js";
 import { Lanes } from "./lanes.js";
-import { nameOf } from "./names.js";
+import { inLanguage, nameOf } from "./names.js";
 import { closePanel, openFinding, openStep } from "./panel.js";
 import { toolbar } from "./toolbar.js";
 import { changeView, onView, view } from "./view.js";
 import { json, listen, query } from "./wire.js";
-import { words } from "./words.js";
+import { saying, words } from "./words.js";
 
 const SLOWEST = 5000;
 
@@ -46,7 +46,7 @@ export class RunPage {
   }
   findings(id) { return this.opinions.get(id)?.findings || []; }
   happened(id) { return this.happenings.get(id) || {}; }
-  title(finding) { return `${words(finding.severity)}: ${titleOf(finding)}`; }
+  title(finding) { return saying(words(finding.severity), titleOf(finding)); }
   finding(run, finding) { openFinding(this, run, finding); }
 
   /* Where a step stands on the axis: events and findings come with their places, others lie between. */
@@ -159,7 +159,7 @@ export class RunPage {
   tell() {
     const runs = this.runs();
     replace(this.figures, ...runs.map((run) => headline(run)));
-    const gaps = runs.flatMap((run) => [...run.missing.map((gap) => words("gap_" + gap.kind, gap)), run.redone ? words("redone", spelled(run.redone, "step")) : ""].filter(Boolean).map((text) => (runs.length > 1 ? `${run.name}: ${text}` : text)));
+    const gaps = runs.flatMap((run) => [...run.missing.map((gap) => words("gap_" + gap.kind, gap)), run.redone ? words("redone", spelled(run.redone, "step")) : ""].filter(Boolean).map((text) => (runs.length > 1 ? saying(run.name, text) : text)));
     replace(this.banner, gaps.length ? el("p", { class: "banner", text: gaps.join(" · ") }) : null);
     const cards = runs.flatMap((run) => {
       const opinion = this.opinions.get(run.id) || { state: "waiting", findings: [] };
@@ -176,7 +176,7 @@ export class RunPage {
     const rows = runs.flatMap((run) => (this.happened(run.id).events || []).map((event) => ({ run, event }))).sort((a, b) => (b.event.time || 0) - (a.event.time || 0)).slice(0, 300);
     const left = runs.reduce((sum, run) => sum + (this.happened(run.id).left_out || 0), 0);
     replace(this.told, rows.length ? el("table", {}, el("tbody", {}, ...rows.map(({ run, event }) => el("tr", {}, el("td", { class: "when", text: moment(event.time) }), runs.length > 1 ? el("td", { text: run.name }) : null,
-      el("td", { class: "n" }, Number.isInteger(event.step) && event.step > 0 ? el("button", { class: "link", text: spelled(event.step, "step"), onclick: () => this.open(run, event.step) }) : ""), el("td", { text: nameOf(event.event) }), el("td", { text: event.words }))))) : el("p", { class: "nothing", text: words("noEvents") }),
+      el("td", { class: "n" }, Number.isInteger(event.step) && event.step > 0 ? el("button", { class: "link", text: spelled(event.step, "step"), onclick: () => this.open(run, event.step) }) : ""), el("td", { text: nameOf(event.event) }), el("td", { text: inLanguage(event) }))))) : el("p", { class: "nothing", text: words("noEvents") }),
     left ? el("p", { class: "note", text: words("leftOut", left) }) : null);
   }
 
@@ -214,6 +214,6 @@ function headline(run) {
   return el("div", { class: "headline" },
     el("div", { class: "figure run-name" }, el("span", { class: "state " + run.state, text: words(run.state) }), el("b", { text: run.name }), el("small", { text: run.path, title: run.path })),
     figure(words("step"), spelled(run.step, "step"), run.planned ? "/ " + spelled(run.planned, "step") : ""), figure(words("loss"), spelled(run.loss)), figure(words("tokensSeen"), spelled(run.tokens_seen, "count", 3), run.parameters ? words("parameters", spelled(run.parameters, "count", 3)) : ""),
-    figure(words("rate"), spelled(run.tokens_per_second, "rate", 3), run.step_seconds ? `${spelled(run.step_seconds, "seconds", 3)} / ${words("step").toLowerCase()}` : ""), figure(words("ranks"), spelled(run.ranks)), left === null ? figure(words("updated"), ago(run.time, words), moment(run.time)) : figure(words("left"), spelled(left, "seconds", 3)));
+    figure(words("rate"), spelled(run.tokens_per_second, "rate", 3), run.step_seconds ? `${spelled(run.step_seconds, "seconds", 3)} / ${words("step").toLowerCase()}` : ""), figure(words("ranks"), spelled(run.ranks)), left === null ? figure(words("updated"), ago(run.time), moment(run.time)) : figure(words("left"), spelled(left, "seconds", 3)));
 }
 

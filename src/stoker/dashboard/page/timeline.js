@@ -2,7 +2,7 @@
 import { canvasOf, colour, el, lineColour, replace } from "./dom.js";
 import { spelled, ticks } from "./format.js";
 import { nameOf } from "./names.js";
-import { words } from "./words.js";
+import { listed, words } from "./words.js";
 
 const PHASES = ["data", "forward", "backward", "communication", "optimizer", "telemetry", "copies", "checkpoint", "evaluation"];
 const LEFT = 58, FOOT = 20;
@@ -11,7 +11,7 @@ const tone = (phase) => lineColour(Math.max(0, PHASES.indexOf(phase)) + (PHASES.
 export function timeline(told) {
   const plot = el("div", { class: "timeline" }), at = el("p", { class: "note at-line", text: " " }), ranks = told.ranks;
   const recorded = ranks.some((one) => one.recorded);
-  const notes = [recorded ? words("timelineRecorded") : words("timelinePhases"), ranks.length > 1 ? words("clockUncertain") : "", told.missing.length ? words("missingRanks", told.missing.join(", ")) : ""];
+  const notes = [recorded ? words("timelineRecorded") : words("timelinePhases"), ranks.length > 1 ? words("clockUncertain") : "", told.missing.length ? words("missingRanks", listed(told.missing)) : ""];
   const phases = [...new Set(ranks.flatMap((one) => one.spans.map(([phase]) => phase)))];
   const legend = el("div", { class: "legend" }, ...phases.map((phase) => { const key = el("i"); key.style.background = tone(phase); return el("span", { class: "key" }, key, nameOf(phase)); }));
   const element = el("div", {}, plot, at, legend, el("p", { class: "note", text: notes.filter(Boolean).join(" ") }));
@@ -52,11 +52,11 @@ export function timeline(told) {
     const box = plot.getBoundingClientRect(), one = ranks[Math.floor((event.clientY - box.top) / each)];
     const seconds = ((event.clientX - box.left - LEFT) / (box.width - LEFT - 6)) * end;
     const span = one && one.spans.find(([, from, lasts]) => seconds >= (one.began || 0) + from && seconds < (one.began || 0) + from + lasts);
-    const waits = one ? Object.entries(one.waited).filter(([, lasts]) => lasts > 0).map(([name, lasts]) => `${nameOf(name)} ${spelled(lasts, "seconds", 3)}`).join(", ") : "";
-    at.textContent = one ? `${words("rank", one.rank)}${span ? ` · ${nameOf(span[0])} ${spelled(span[2], "seconds", 3)}` : ""}${waits ? ` · ${nameOf("waited")}: ${waits}` : ""}` : " ";
+    const waits = one ? listed(Object.entries(one.waited).filter(([, lasts]) => lasts > 0).map(([name, lasts]) => `${nameOf(name)} ${spelled(lasts, "seconds", 3)}`)) : "";
+    at.textContent = one ? `${words("rank", one.rank)}${span ? ` · ${nameOf(span[0])} ${spelled(span[2], "seconds", 3)}` : ""}${waits ? ` · ${nameOf("waited")}${words("colon")}${waits}` : ""}` : " ";
   });
   new ResizeObserver(draw).observe(plot);
-  return ranks.length ? element : replaceWith(element, el("p", { class: "nothing", text: words("missingRanks", told.missing.join(", ")) }));
+  return ranks.length ? element : replaceWith(element, el("p", { class: "nothing", text: words("missingRanks", listed(told.missing)) }));
 }
 
 function replaceWith(element, ...children) {

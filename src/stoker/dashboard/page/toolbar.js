@@ -2,7 +2,7 @@
 import { el, later, lineColour } from "./dom.js";
 import { addressOf, changeView, onView, view } from "./view.js";
 import { json } from "./wire.js";
-import { words } from "./words.js";
+import { saying, words } from "./words.js";
 
 export function toolbar(page) {
   const runs = page.runs(), units = ["step", "tokens", "hours", "flops"].filter((unit) => runs.some((run) => run.units.includes(unit)));
@@ -17,7 +17,7 @@ export function toolbar(page) {
   const chips = runs.length > 1 ? runs.map((run) => {
     const key = el("i");
     key.style.background = lineColour(run.colour);
-    return el("span", { class: "chip" }, key, el("span", { text: run.name }), el("button", { text: "✕", "aria-label": `${words("remove")}: ${run.name}`, onclick: () => { location.hash = addressOf(view.runs.filter((id) => id !== run.id)); } }));
+    return el("span", { class: "chip" }, key, el("span", { text: run.name }), el("button", { text: "✕", "aria-label": saying(words("remove"), run.name), onclick: () => { location.hash = addressOf(view.runs.filter((id) => id !== run.id)); } }));
   }) : [];
   const add = el("select", { class: "add", "aria-label": words("add"), onchange: () => { if (add.value) location.hash = addressOf([...view.runs, add.value]); } }, el("option", { value: "", text: words("add") }));
   json("/api/runs").then(({ runs: all }) => {

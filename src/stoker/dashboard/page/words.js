@@ -9,7 +9,7 @@ const ENGLISH = {
   tokens: "Tokens", hours: "Time", flops: "FLOPs", axis: "Horizontal axis", smoothing: "Smoothing", log: "log y", logX: "log x", clip: "Clip outliers", reset: "Show all",
   dark: "Dark", light: "Light", language: "中文", help: "Keys", close: "Close", copy: "Copy", copied: "Copied", left: "Time left", ranks: "Ranks", tokensSeen: "Tokens seen", stepTime: "Step time", parameters: (n) => `${n} parameters`,
   overview: "Overview", quality: "Loss", optimisation: "Optimisation", modules: "Modules", speed: "Speed", machine: "Machine", data: "Data", events: "Events", difference: "Difference", rankMap: "Ranks × steps", moduleMap: "Modules × steps",
-  lost: "No connection to the server; trying again", connected: "Live", over: "The run has ended", ago: (text) => `${text} ago`, now: "a moment",
+  lost: "No connection to the server; trying again", connected: "Live", over: "The run has ended", ago: (text) => `${text} ago`, now: "a moment", microseconds: "µs", milliseconds: "ms", seconds: "s", minutes: "min", hoursLong: "h", days: "d", and: ", ", colon: ": ", line: (n) => `line ${n}`,
   noRuns: "No run matches.", waiting: "The run is being diagnosed…", nothingFound: "Nothing stands out.", diagnosisFailed: (why) => `The diagnosis failed: ${why}`,
   steps: (a, b) => (a === b ? `step ${a}` : `steps ${a} to ${b}`), atStep: (a) => `step ${a}`, rank: (n) => `rank ${n}`, evidence: "Evidence", alternatives: "Other causes weighed", against: "Against it", for: "For it", remedy: "What to do", cause: "Cause", unknown: "unknown",
   observed: (measure, observed, expected, step) => `${measure}: ${observed}${expected ? ` where ${expected} was expected` : ""}${step ? `, at step ${step}` : ""}`,
@@ -32,7 +32,7 @@ const CHINESE = {
   tokens: "词元", hours: "时间", flops: "FLOPs", axis: "横轴", smoothing: "平滑", log: "纵轴对数", logX: "横轴对数", clip: "截去离群值", reset: "显示全部",
   dark: "深色", light: "浅色", language: "English", help: "按键", close: "关闭", copy: "复制", copied: "已复制", left: "剩余时间", ranks: "进程数", tokensSeen: "已训练词元", stepTime: "每步时间", parameters: (n) => `${n} 参数`,
   overview: "总览", quality: "损失", optimisation: "优化", modules: "模块", speed: "速度", machine: "机器", data: "数据", events: "事件", difference: "差异", rankMap: "各进程 × 步", moduleMap: "各模块 × 步",
-  lost: "与服务器的连接中断，正在重试", connected: "实时", over: "训练已结束", ago: (text) => `${text}前`, now: "片刻",
+  lost: "与服务器的连接中断，正在重试", connected: "实时", over: "训练已结束", ago: (text) => `${text}前`, now: "片刻", microseconds: "微秒", milliseconds: "毫秒", seconds: "秒", minutes: "分钟", hoursLong: "小时", days: "天", and: "、", colon: "：", line: (n) => `第 ${n} 行`,
   noRuns: "没有符合条件的训练。", waiting: "正在诊断…", nothingFound: "没有异常。", diagnosisFailed: (why) => `诊断失败：${why}`,
   steps: (a, b) => (a === b ? `第 ${a} 步` : `第 ${a} 至 ${b} 步`), atStep: (a) => `第 ${a} 步`, rank: (n) => `进程 ${n}`, evidence: "证据", alternatives: "其他可能的原因", against: "反面证据", for: "正面证据", remedy: "处理办法", cause: "原因", unknown: "未知",
   observed: (measure, observed, expected, step) => `${measure}：${observed}${expected ? `，预期 ${expected}` : ""}${step ? `（第 ${step} 步）` : ""}`,
@@ -64,6 +64,10 @@ export function switchLanguage() {
   document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
   try { localStorage.setItem("stoker-language", language); } catch { /* not kept then */ }
 }
+
+/* Several things in a row, and a thing with what is said of it, as the language puts them. */
+export const listed = (parts) => parts.join(words("and"));
+export const saying = (what, said) => what + words("colon") + said;
 
 export function words(key, ...given) {
   const entry = TABLES[language][key] ?? ENGLISH[key] ?? key;

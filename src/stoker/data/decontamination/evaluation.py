@@ -12,6 +12,7 @@ from stoker.data.decontamination import tables
 from stoker.data.decontamination.index import EvaluationIndex
 from stoker.data.decontamination.store import shared_tables
 from stoker.data.document import Fault
+from stoker.data.file_stamp import Stamp, stamp_of
 from stoker.data.reading.files import InputFile, list_files
 from stoker.data.reading.read import read_part
 from stoker.data.reading.units import Part
@@ -42,12 +43,12 @@ def evaluation_index(settings: Decontamination) -> EvaluationIndex:
     Raises `BadInput` at the first item that cannot be read.
     """
     files = evaluation_files(settings, Path("/"))
-    stamps = tuple((file.path.stat().st_size, file.path.stat().st_mtime_ns) for file in files)
+    stamps = tuple(stamp_of(file.path.stat()) for file in files)
     return _made(settings, stamps)
 
 
 @lru_cache(maxsize=1)
-def _made(settings: Decontamination, stamps: tuple[tuple[int, int], ...]) -> EvaluationIndex:
+def _made(settings: Decontamination, stamps: tuple[Stamp, ...]) -> EvaluationIndex:
     code = b"".join(Path(str(module.__file__)).read_bytes() for module in (tables, normal_form))
     # What an item is called and how it is found depends on no more than this.
     decides = settings.model_copy(update={"action": "drop"}).model_dump_json()

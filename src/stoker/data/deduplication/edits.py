@@ -17,7 +17,7 @@ class Edits:
     """Spans that are cut out of the UTF-8 of documents; whole characters, in order, none touching another."""
 
     reason: str
-    """`repeated_paragraphs`, `repeated_lines` or `repeated_substrings`."""
+    """`host_furniture`, `repeated_paragraphs`, `repeated_lines` or `repeated_substrings`."""
     documents: Integers
     """The documents that are changed, ascending: [changed]."""
     ends: Integers

@@ -7,17 +7,19 @@ Passages that differ only in case, width, script, spacing or punctuation are the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from stoker.data.deduplication.duplicates import Integers
 from stoker.data.deduplication.edits import Edits, edits_of
 from stoker.data.deduplication.keyed_file import KeyedFile
 from stoker.data.kernels import compiled
 from stoker.data.minhash import Hashes, Utf8, mixed, tokenize
-from stoker.data.normal_form import normal_form
+from stoker.data.normal_form import KIND_SHIFT, SKIP, WORD, normal_form
 
 _BATCH = 1 << 12
 _LINE_FEED = 0x0A
@@ -55,13 +57,25 @@ def repeated_passages(
     return edits_of(f"repeated_{unit}", documents[owner], spans[:, 0], spans[:, 1], text_of)
 
 
-def passages(text: Utf8, paragraphs: bool, characters: int) -> tuple[Hashes, Integers]:
-    """(key of each passage of at least `characters` that has a token, its bytes with the line ends behind it)."""
+def passages(text: Utf8, paragraphs: bool, characters: int, digits: bool = True) -> tuple[Hashes, Integers]:
+    """(key of each passage of at least `characters` that has a token, its bytes with the line ends behind it).
+
+    Without `digits`, passages that differ in these alone have one key, and a digit is no token.
+    """
     form = normal_form(one_script=True)
-    found: tuple[Hashes, Integers] = _passages(
-        text, paragraphs, characters, form.entries, form.starts, form.expansions
-    )
+    entries, expansions = (form.entries, form.expansions) if digits else _without_digits()
+    found: tuple[Hashes, Integers] = _passages(text, paragraphs, characters, entries, form.starts, expansions)
     return found
+
+
+@lru_cache(maxsize=1)
+def _without_digits() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """Entries and expansions of the normal form in which digits are skipped."""
+    form = normal_form(one_script=True)
+    digits = [WORD << KIND_SHIFT | ord(digit) for digit in "0123456789"]
+    skipped = np.uint32(SKIP << KIND_SHIFT)
+    entries, expansions = (np.where(np.isin(own, digits), skipped, own) for own in (form.entries, form.expansions))
+    return entries, expansions
 
 
 def _later_copies(keyed: KeyedFile, copies: int) -> Iterator[Integers]:

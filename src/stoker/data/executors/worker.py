@@ -102,7 +102,13 @@ def _fresh(memory: int) -> subprocess.Popen[bytes]:
     home = str(Path(stoker.__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
-        [sys.executable, "-c", f"import sys\nfrom {__name__} import serve\nserve(int(sys.argv[1]))", str(memory)],
+        [
+            sys.executable,
+            "-c",
+            f"from {__name__} import serve_afresh; serve_afresh()",
+            str(memory),
+            str(os.getpid()),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **ONE_THREAD_EACH, "PYTHONPATH": path},
@@ -143,7 +149,6 @@ def _answer(function: Callable[[Any], Any], job: Any) -> tuple[str, Any, float]:
 
 def _answer_jobs(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Answer jobs until the parent is gone; then stop at once, in the middle of a job too."""
-    end_with_parent()  # the kernel does so even while one long call keeps Python's threads waiting
     received: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
 
     def receive() -> None:
@@ -164,6 +169,15 @@ def _limit_memory(size: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a document that ends workers must not fill the disk
+
+
+def serve_afresh() -> None:
+    """The whole life of a worker that is a fresh Python, given its memory and the number of its parent."""
+    memory, parent = map(int, sys.argv[1:])
+    end_with_parent()  # the kernel does so even while one long call keeps Python's threads waiting
+    if os.getppid() != parent:  # it ended while this one began, and a job of it may wait in the pipe
+        sys.exit(1)
+    serve(memory)
 
 
 def serve(memory: int) -> None:

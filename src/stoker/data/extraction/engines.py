@@ -32,12 +32,14 @@ def require_engine(engine: Engine, where: str) -> None:
 
 
 def _by_stoker(html: str) -> str:
+    from stoker.data.extraction.code_tables import blocks_of_code
     from stoker.data.extraction.main_content import find_main
     from stoker.data.extraction.measuring import measure
     from stoker.data.extraction.page import parse
     from stoker.data.extraction.rendering import render
 
     page = parse(html)
+    blocks_of_code(page)
     if not page.tags:
         return ""
     found = find_main(page, measure(page))

@@ -93,7 +93,7 @@ def _tex(node: LexborNode, depth: int) -> str:
     if tag == "mtext":
         return rf"\text{{{node.text(deep=True).strip()}}}"
     if tag in ("mi", "mn", "mo", "ms"):
-        return _symbol(node.text(deep=True).strip(), tag)
+        return symbol(node.text(deep=True).strip(), tag)
     child = node.child
     while child is not None:
         if not child.is_text_node and not child.is_comment_node:
@@ -128,7 +128,8 @@ def _laid_out(tag: str, parts: list[str]) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _symbol(text: str, tag: str) -> str:
+def symbol(text: str, tag: str) -> str:
+    """TeX of the text of a MathML token: `mi`, `mn`, `mo` or `ms`."""
     if text in _OPERATORS:
         return _OPERATORS[text]
     if tag == "mi" and len(text) > 1 and text.isascii() and text.isalpha():

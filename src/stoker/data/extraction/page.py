@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from stoker.data.extraction import formulae
+from stoker.data.extraction import formulae, mathjax
 from stoker.data.extraction.bounds import bounded
 
 TEXT = "#text"
@@ -106,10 +106,8 @@ class _Walk:
         if tag in ("math", "script", "img"):
             self._formula(node, tag, attributes, parent)
             return None
-        if tag == "mjx-container":  # what MathJax 3 drew, with the formula as MathML for those who cannot see it
-            found = node.css_first("math")
-            if found is not None:
-                self._formula(found, "math", {**found.attributes, **_display_of(attributes)}, parent)
+        if tag == "mjx-container":
+            self._append(FORMULA, parent, mathjax.of_container(node, attributes))
             return None
         hint = identity = role = ""
         if attributes:
@@ -147,10 +145,6 @@ class _Walk:
         page.ids.append(identity)
         page.roles.append(role)
         page.ends.append(len(page.tags))
-
-
-def _display_of(container: formulae.Attributes) -> dict[str, str | None]:
-    return {"display": "block"} if container.get("display") == "true" else {}
 
 
 def _number(written: str | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from stoker.data.extraction.page import BLOCKS, FORMULA, TEXT, Page
 
@@ -13,6 +14,8 @@ _CELLS = frozenset(("td", "th"))
 _BROKEN_CELLS = frozenset(("pre", "table", "ul", "ol", "dl"))
 _LOOKED_AT = 200
 """Entries of a cell or an item; one of more is taken for what it mostly is: no line, and not empty."""
+_MOST_INDENTED = 16
+"""Blanks before an item, however deep its list is: a page must not grow by being read."""
 _LINES_OF_CODE = frozenset(("div", "li", "tr", "p"))
 _LINE_END_OF_CODE = "\x1e"
 """Stands for a line end inside `<pre>` until blank lines outside of it are counted."""
@@ -31,6 +34,16 @@ def render(page: Page, start: int, dropped: bytearray) -> str:
     return writer.text()
 
 
+@dataclass(slots=True)
+class _List:
+    number: int
+    """Of its last item, -1 where items have none."""
+    indent: int
+    """Blanks before its items."""
+    inner: int = 0
+    """Blanks before the items of a list inside of its last item."""
+
+
 class _Writer:
     def __init__(self, page: Page, dropped: bytearray) -> None:
         self._page, self._dropped = page, dropped
@@ -39,8 +52,8 @@ class _Writer:
         """Line ends that come before the next text: 1 between lines, 2 between paragraphs."""
         self._open: list[tuple[int, int, str]] = []
         """End, beginning and tag of each block that is open."""
-        self._numbers: list[int] = []
-        """For each open list: the number of its last item, -1 where items have none."""
+        self._lists: list[_List] = []
+        """Those that are open."""
         self._marked = -1
         """How many parts there were behind the mark of the last item."""
         self._flat = range(0)
@@ -109,7 +122,8 @@ class _Writer:
         elif tag in BLOCKS:
             self._break(tag, i)
             if tag in _LISTS:
-                self._numbers.append(self._page.numbers.get(i, 1) - 1 if tag == "ol" else -1)
+                first = self._page.numbers.get(i, 1) - 1 if tag == "ol" else -1
+                self._lists.append(_List(first, self._lists[-1].inner if self._lists else 0))
             self._open.append((self._page.ends[i], i, tag))
             if tag == "li":
                 self._item(i)
@@ -118,11 +132,13 @@ class _Writer:
         inner = range(i + 1, self._page.ends[i])
         if len(inner) < _LOOKED_AT and not any(self._page.texts[k].strip() for k in inner):
             return
-        if self._numbers and self._numbers[-1] >= 0:
-            self._numbers[-1] = self._page.numbers.get(i, self._numbers[-1] + 1)
-            self._append(f"{self._numbers[-1]}. ")
-        else:
-            self._append("- ")
+        own = self._lists[-1] if self._lists else _List(-1, 0)
+        if own.number >= 0:
+            own.number = self._page.numbers.get(i, own.number + 1)
+        mark = f"{own.number}. " if own.number >= 0 else "- "
+        own.inner = min(own.indent + len(mark), _MOST_INDENTED)
+        begins_line = self._gap > 0 or not self._parts
+        self._append(" " * own.indent + mark if begins_line else mark)
         self._marked = len(self._parts)
 
     def _cell(self, i: int) -> None:
@@ -166,10 +182,11 @@ class _Writer:
         if i in self._flat:
             self._text(" ")
         elif len(self._parts) != self._marked:  # a paragraph that begins an item stays behind its mark
-            self._gap = max(self._gap, 2 if tag in _PARAGRAPHS else 1)
+            is_inner = tag in _LISTS and len(self._lists) > 0
+            self._gap = max(self._gap, 2 if tag in _PARAGRAPHS and not is_inner else 1)
 
     def _close(self) -> None:
         _, start, tag = self._open.pop()
         if tag in _LISTS:
-            self._numbers.pop()
+            self._lists.pop()
         self._break(tag, start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -52,11 +53,14 @@ class Feed:
         passed over more often than the recipe allows."""
         self.corpus = corpus
         self.recipe = recipe
+        self._few_steps = few_steps
         self.sequence_length = recipe.training.sequence_length
         self._stores = [corpus.store(name, "train") for name in corpus.source_names]
         mixture = StagedMixture(segments_of(recipe, train_tokens(corpus, recipe)))
         self._index = SampleIndex(corpus, mixture, recipe.seed, self.sequence_length, few_steps)
         self._digests: OrderedDict[int, str] = OrderedDict()
+        # What is asked of one step is told from the same pieces.
+        self._pieces = lru_cache(maxsize=1)(lambda step: self._index.pieces(self.samples(step)))
 
     def samples(self, step: int) -> Integers:
         """Numbers of the samples in the global batch of `step` (the first step is 1): int64 [batch]."""
@@ -100,7 +104,7 @@ class Feed:
     def spans(self, step: int) -> list[Span]:
         """Where the inputs of the global batch of `step` come from, in order."""
         samples = self.samples(step)
-        pieces = self._index.pieces(samples)
+        pieces = self._pieces(step)
         inputs = np.minimum(pieces.length, self.sequence_length - pieces.place)
         return [
             Span(
@@ -117,9 +121,8 @@ class Feed:
 
     def valid_tokens(self, step: int) -> int:
         """Targets that count in the global batch of `step`; reads no tokens."""
-        samples = self.samples(step)
-        pieces = self._index.pieces(samples)
-        return len(samples) * self.sequence_length - len(last_places(pieces, self.sequence_length)[0])
+        pieces = self._pieces(step)
+        return len(self.samples(step)) * self.sequence_length - len(last_places(pieces, self.sequence_length)[0])
 
     def digest(self, step: int) -> str:
         """BLAKE2b (128 bits, hexadecimal) of the global batch's tokens as little-endian uint32, in order."""
@@ -158,11 +161,10 @@ class Feed:
     def _digest(self, step: int, whole: list[MicroBatch] | None) -> str:
         digest = hashlib.blake2b(digest_size=16)
         if whole is None:
-            samples = self.samples(step)
-            pieces = self._index.pieces(samples)
-            digest.update(
-                pack(pieces, self._stores, len(samples), self.sequence_length).tokens.astype("<u4").tobytes()
+            packed = pack(
+                self._pieces(step), self._stores, len(self.samples(step)), self.sequence_length, self._few_steps
             )
+            digest.update(packed.tokens.astype("<u4").tobytes())
         for batch in whole or ():
             digest.update(batch.tokens.numpy().astype("<u4").tobytes())
         return digest.hexdigest()

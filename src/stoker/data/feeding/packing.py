@@ -30,13 +30,18 @@ class Packed:
     """0, 1, 2, … within each sequence."""
 
 
-def pack(pieces: Pieces, stores: Sequence[TokenStore], sequences: int, sequence_length: int) -> Packed:
-    """Lay `pieces`, which fill `sequences` sequences of L+1 tokens without a gap, out as arrays."""
+def pack(
+    pieces: Pieces, stores: Sequence[TokenStore], sequences: int, sequence_length: int, few: bool = False
+) -> Packed:
+    """Lay `pieces`, which fill `sequences` sequences of L+1 tokens without a gap, out as arrays.
+
+    `few` as in `TokenStore.starts_of`.
+    """
     L = sequence_length
     with_next = np.zeros(sequences * (L + 1), np.int64)
     for source in np.unique(pieces.source[pieces.source != _PADDING_SOURCE]).tolist():
         rows = pieces.source == source
-        starts = stores[source].document_starts[pieces.document[rows]] + pieces.offset[rows]
+        starts = stores[source].starts_of(pieces.document[rows], few) + pieces.offset[rows]
         places = pieces.sequence[rows] * (L + 1) + pieces.place[rows]
         stores[source].copy_runs(starts, pieces.length[rows], with_next, places)
     by_sequence = with_next.reshape(sequences, L + 1)

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from stoker.data.kernels import compiled
 
-_LONG_WORD = 60
+_LONG_WORD = 50
 """So many letters and digits in a row are encoded bytes (or a hash, which is as little text)."""
 _MANY = 8
 _LISTED = re.compile(r"(?:0x[0-9a-fA-F]{1,16}[,\s]+){8,}")
+_NUMBERED = re.compile(r"(?:\d{1,3},\s{0,16}){16,}")
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2}){8,}")
 
 
@@ -27,15 +28,18 @@ def _word_characters() -> npt.NDArray[np.bool_]:
 _WORD_CHARACTERS = _word_characters()
 
 
-def encoded_characters(text: str, code_points: npt.NDArray[np.uint32]) -> int:
+def encoded_characters(text: str, code_points: npt.NDArray[np.uint32], numbers: bool = True) -> int:
     """How many characters of `text`, also given as code points [characters], are encoded bytes.
 
-    Counted are words of 60 letters and digits or more, and 8 or more in a row of `0x1f,` and of `\\x1f`.
+    Counted are words of 50 letters and digits or more, 8 or more in a row of `0x1f,` and of `\\x1f`, and, where
+    `numbers` are asked for, 16 or more of `31,`.
     """
     found = int(_in_long_words(code_points, _WORD_CHARACTERS))
     for sign, pattern in (("0x", _LISTED), ("\\x", _ESCAPED)):
         if text.count(sign) >= _MANY:
             found += sum(len(match[0]) for match in pattern.finditer(text))
+    if numbers and text.count(",") >= 2 * _MANY:
+        found += sum(len(match[0]) for match in _NUMBERED.finditer(text))
     return found
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
-_TERMINAL = (".", "!", "?", '"', "'", "”", "’", "。", "！", "？", "…", "」")
+_TERMINAL = (".", "!", "?", '"', "'", "”", "’", "。", "．", "！", "？", "…", "」")
 _POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _LONGEST_WORD = 1000
 _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")

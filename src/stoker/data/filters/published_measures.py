@@ -19,7 +19,7 @@ from stoker.data.minhash import shingle_hashes
 _GOPHER_STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 _FINEWEB2_CHINESE_STOP_WORDS = frozenset("的年在月是和日了於·為有被人中为他與後也而由")
 _BULLETS = np.asarray([ord(character) for character in "•‣▶◀◦■□▪▫–-*●"], dtype=np.uint32)
-_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)|[。！？…]+[”’」』）]*")
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)|[。．！？…]+[”’」』）]*")
 _SHORT_LINE = 30
 
 

@@ -26,7 +26,7 @@ _LONG_RUN = 20
 _LATIN_1_RUN = 4
 _LAYOUT = np.asarray([ord(character) for character in "-=_.*~+#|─━═│"], dtype=np.uint32)
 
-_FULL_STOPS = np.asarray([ord(character) for character in ".!?\"'”’»)]。！？…」』）】；;"], dtype=np.uint32)
+_FULL_STOPS = np.asarray([ord(character) for character in ".!?\"'”’»)]。．！？…」』）】；;"], dtype=np.uint32)
 """What a line of running text ends with, a closing quotation mark or bracket behind it included."""
 
 

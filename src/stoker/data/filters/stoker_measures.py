@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from stoker.data import mojibake
+from stoker.data.filters import machine_written
 from stoker.data.filters.encoded import encoded_characters
 from stoker.data.filters.function_words import english_share
 from stoker.data.filters.rule import primary_tag
@@ -22,6 +23,9 @@ from stoker.recipe import Kind
 Measure = Callable[[Text], float | None]
 
 _LEAST_VISIBLE = 20
+_LEAST_OTHERS = 30
+_FEW_DIGITS = 0.1
+"""Of the visible characters: with fewer hardly any of a file is bytes as numbers."""
 _LEAST_TABLE = 200
 _LEAST_DENSE = 500
 _LEAST_LINES: Mapping[Kind, int] = {"prose": 6, "dialogue": 12, "mathematics": 10, "code": 30}
@@ -72,7 +76,8 @@ def _may_be_misread(text: Text) -> bool:
     """Whether anything is there that `mojibake.traces` counts: a quick look, since hardly ever anything is."""
     count = text.characters
     as_gbk = count.as_gbk > max(1, 0.1 * count.han)
-    return bool(as_gbk or count.as_latin_1 or count.in_latin_1_runs or count.others) or any(
+    drawn = mojibake.DRAWN_SIGNS.search(text.text) is not None
+    return bool(as_gbk or count.as_latin_1 or count.in_latin_1_runs or count.others or drawn) or any(
         mark in text.text for mark in _MARKS_OF_LOSS
     )
 
@@ -164,6 +169,15 @@ def foreign_script_share(text: Text) -> float | None:
     return 1 - (count.latin + (count.han if tag == "zh" else 0)) / count.letters
 
 
+def misread_script_share(text: Text) -> float | None:
+    """Letters neither Latin nor Chinese, of all that are not Latin (30 or more, in `zh`)."""
+    count = text.characters
+    others = count.letters - count.latin
+    if primary_tag(text.language) != "zh" or others < _LEAST_OTHERS:
+        return None
+    return 1 - count.han / others
+
+
 def says_generated(text: Text) -> float:
     """1 where a comment in the first 12 lines says that a program wrote the file, else 0."""
     lines = text.text.split("\n", _HEAD_LINES)[:_HEAD_LINES]
@@ -171,10 +185,24 @@ def says_generated(text: Text) -> float:
     return float(any(_COMMENT.match(line) and _GENERATED.search(line) for line in head))
 
 
-def encoded_share(text: Text) -> float | None:
-    """Base64, hexadecimal and escaped bytes, of the visible characters (over 500)."""
+def generator_name_ratio(text: Text) -> float:
+    """Names that only generators of programs give (4 or more), to a line."""
+    return machine_written.generator_names(text.text) / max(1, len(text.lines))
+
+
+def digest_share(text: Text) -> float | None:
+    """Digests and the addresses of packages beside them, of the visible characters (over 500)."""
     visible = text.characters.visible
-    return min(1.0, encoded_characters(text.text, text.code_points) / visible) if visible > 500 else None
+    return min(1.0, machine_written.digest_characters(text.text) / visible) if visible > 500 else None
+
+
+def encoded_share(text: Text) -> float | None:
+    """Base64, hexadecimal and escaped bytes, bytes as numbers, of the visible characters (over 500)."""
+    count = text.characters
+    if count.visible <= 500:
+        return None
+    numbers = count.digits > _FEW_DIGITS * count.visible
+    return min(1.0, encoded_characters(text.text, text.code_points, numbers) / count.visible)
 
 
 def long_line_share(text: Text) -> float:
@@ -209,7 +237,10 @@ STOKER_MEASURES: Mapping[str, Measure] = {
         commonest_phrase_share,
         function_word_share,
         foreign_script_share,
+        misread_script_share,
         says_generated,
+        generator_name_ratio,
+        digest_share,
         encoded_share,
         long_line_share,
         dense_line_length,

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from stoker.plural import counted
 
 _FEW = 3
+LOOKED_AT = 1_000_000
+"""Characters. Every run of words of a text of many millions would take gigabytes."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 _TAG = re.compile(r"</?[a-z][a-z0-9]*|&#?[a-z0-9]+;", re.IGNORECASE)
 _LONG_RUN = re.compile(r"(\S)\1{20,}")
@@ -16,9 +18,13 @@ _ADDRESS = re.compile(r"(?:https?://|www\.)[^\s/<>\"]+")
 
 
 def evidence(measure: str, text: str) -> str | None:
-    """What of `text` counts for a measure, most of all first; None where no single thing does."""
-    found = _BY_MEASURE.get(measure)
-    return None if found is None else found(text)
+    """What of `text` counts for a measure, most of all first; None where no single thing does.
+
+    Of a long text it is looked for in the first `LOOKED_AT` characters, which is said.
+    """
+    look = _BY_MEASURE.get(measure)
+    found = None if look is None else look(text[:LOOKED_AT])
+    return found if found is None or len(text) <= LOOKED_AT else f"{found} (in its first {LOOKED_AT:,} characters)"
 
 
 def _often(title: str, found: Iterable[str], least: int = 1) -> str | None:

@@ -135,7 +135,8 @@ def _parts(source: Source, file: InputFile, wanted: set[str]) -> Iterator[Part]:
     except OSError:
         size = 0
     parts = [part for unit in plan_units([(source, [(file, size)])]) for part in unit.parts]
-    numbers = [int(last) for position in wanted if (last := position.rpartition(" ")[2]).isdigit()]
+    last = [position.partition(", ")[0].rpartition(" ")[2] for position in wanted]  # before the address of a page
+    numbers = [int(one) for one in last if one.isdigit()]
     if len(numbers) < len(wanted):
         yield from parts
         return

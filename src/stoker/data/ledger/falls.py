@@ -32,8 +32,10 @@ _DOUBT = 0.01
 """Chance that a table in which nothing is far has a warning all the same (Bonferroni over its cells)."""
 _FEWEST = 5
 """Fewer documents are no reason for a warning."""
-_NO_JUDGEMENT = ("empty", "in_earlier_corpus", "repeated_passages", *DUPLICATES)
+_NO_JUDGEMENT = ("in_earlier_corpus", "repeated_passages", *DUPLICATES)
 """Reasons that do not depend on what text looks like: some kinds of text are repeated more often than others."""
+_BEFORE_ANY_JUDGEMENT = (READING, "clean")
+"""Stages behind which what is `empty` was so before; what others emptied by their cuts, they judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,8 @@ def _judged(cell: Fall, comparisons: int) -> Fall:
     reached, others_reached = cell.reached + 0.5, cell.others_reached + 0.5
     error = sqrt(max(0.0, 1 / taken - 1 / reached + 1 / others - 1 / others_reached))
     bound = exp(log(taken / reached) - log(others / others_reached) - deviations * error)
-    judged = cell.reason not in _NO_JUDGEMENT and cell.group != NEITHER
+    was_empty = cell.reason == "empty" and cell.stage in _BEFORE_ANY_JUDGEMENT
+    judged = cell.reason not in _NO_JUDGEMENT and not was_empty and cell.group != NEITHER
     far = judged and bound >= FAR and cell.documents >= _FEWEST
     return Fall(**{**asdict(cell), "at_least": bound, "far": far})
 

@@ -106,7 +106,7 @@ def history(
     elif row["reason"] == "in_earlier_corpus":
         original, other = _in_another_corpus(loaded, row)
         found, why_not = _compared(own, other)
-    elif row["split"] is not None and any(row[cut] for cut in CUTS):
+    elif row["split"] is not None and any(row.get(cut) for cut in CUTS):
         found, why_not = _compared(own, texts.of([row])[0])
     judgement = _judgement(corpus, ledger, row)
     shown = own if own.text is None else Excerpt(own.text[:characters], None)

@@ -21,6 +21,7 @@ _EMPTIED_BY: Mapping[str, str] = {
     "remove": "remove_pattern of its source took all of its text",
     "clean": "nothing visible is left of it after cleaning",
     "lines": "line cleaning cut every line: furniture of a page, running heads, rows of signs",
+    "filter": "the edits of a rule set (c4) cut every line: without a full stop, of few words, …",
     "decontamination": "every line held an evaluation item, and these are cut",
 }
 
@@ -79,11 +80,12 @@ def meaning_of(row: Mapping[str, Any], description: Description) -> str | None:
 
 
 def rule_that_dropped(row: Mapping[str, Any], description: Description) -> RuleNote | None:
-    """The rule that a document was dropped by; None where it was none."""
+    """The rule that a document was dropped by, of those asked of its language; None where it was none."""
     asked = [
         rule
         for source, operator, rule in description.rules()
         if (source.name, operator.name, rule.reason) == (row["source"], row["stage"], row["reason"])
+        and rule.concerns(row["language"])
     ]
     # The ledger's 32 bits may put a measure on the other side of a threshold that it all but equals.
     return next(

@@ -122,15 +122,14 @@ class Ledger:
         if not len(wanted):
             return []
         part_rows, group_rows = self.description.part_rows, self.description.group_rows
-        found: dict[int, dict[str, Any]] = {}
+        tables: list[pa.Table] = []
         for part in np.unique(wanted // part_rows).tolist():
             own = np.unique(wanted[wanted // part_rows == part]) - part * part_rows
             file = self._opened(self._part(part), pq.ParquetFile)
             for group in np.unique(own // group_rows).tolist():
                 inside = own[own // group_rows == group] - group * group_rows
-                table = self._group(file, part, group, columns).take(pa.array(inside))
-                first = part * part_rows + group * group_rows
-                found.update(zip((inside + first).tolist(), table.to_pylist(), strict=True))
+                tables.append(self._group(file, part, group, columns).take(pa.array(inside)))
+        found = dict(zip(np.unique(wanted).tolist(), pa.concat_tables(tables).to_pylist(), strict=True))
         for row in found.values():
             if row.get("sha256") is not None:
                 row["sha256"] = row["sha256"].hex()

@@ -53,6 +53,7 @@ LEDGER_SCHEMA = pa.schema(
         ("duplicate_source", pa.string()),
         ("duplicate_of", pa.string()),
         ("similarity", pa.float64()),
+        ("host_furniture", pa.int64()),
         ("repeated_paragraphs", pa.int64()),
         ("repeated_lines", pa.int64()),
         ("repeated_substrings", pa.int64()),
@@ -64,12 +65,12 @@ LEDGER_SCHEMA = pa.schema(
 """`sha256`, `characters`, `bytes` and the characters by class are of the text as it was read; `kind` and `language`
 as they were when its way ended. `verdict`: kept, held_out, dropped or fault; for the last two `stage` says where it
 ended (`reading`, the name of an operator, or `selection`) and `reason` why. A repeated document names the one it
-repeats (`duplicate_source`, `duplicate_of`). `repeated_…` are the characters of repeated passages that selection
+repeats (`duplicate_source`, `duplicate_of`). `host_furniture` and `repeated_…` are the characters that selection
 cut out of a document. A document that is kept or held out has its `split`, its index there and its `tokens`. A
 float32 column for each measure follows, `measure.<name>`, null where it was not taken."""
 
-CUTS = ("repeated_paragraphs", "repeated_lines", "repeated_substrings")
-"""Columns that count the characters of passages which selection cut out."""
+CUTS = ("host_furniture", "repeated_paragraphs", "repeated_lines", "repeated_substrings")
+"""Columns that count the characters of passages which selection cut out. Older ledgers may lack some."""
 
 READING, SELECTION = "reading", "selection"
 """Stages before the first operator and after the last."""

@@ -21,7 +21,7 @@ _LONG_LINE, _SHORT_LINE = 30, 24
 _MOST = 0.6
 _LINE_OF_VERSE = 60
 """Bytes of a line that is shorter than a paragraph."""
-_SENTENCE_ENDS = (".", "。", "!", "！", "?", "？", ":", "：", "…")
+_SENTENCE_ENDS = (".", "。", "．", "!", "！", "?", "？", ":", "：", "…")
 _FENCE = ("```", "~~~")
 _PAGE_NUMBER = re.compile(
     r"[ \t\f]*(?:[-–—·]\s*(\d{1,4})\s*[-–—·]|page\s+(\d{1,4})(?:\s*(?:of|/)\s*\d{1,4})?"
@@ -52,7 +52,7 @@ def clean_lines(text: str) -> Cleaned:
     written = [number for number, line in enumerate(lines) if line and not line.isspace()]
     why: dict[int, str] = {}
     if written:
-        free = _free(lines, written)
+        free = [number for number in free_lines(lines) if len(lines[number]) <= LONGEST]
         why |= dict.fromkeys(_furniture(lines, written, free), "furniture")
         why |= dict.fromkeys(_running_heads(lines, written), "running_head")
         why |= dict.fromkeys((number for number in free if _only_signs(lines[number])), "symbols")
@@ -62,12 +62,13 @@ def clean_lines(text: str) -> Cleaned:
     return Cleaned(re.sub("\n{3,}", "\n\n", "\n".join(left)).strip("\n"), len(written), Counter(why.values()))
 
 
-def _free(lines: Sequence[str], written: Sequence[int]) -> list[int]:
-    """Numbers of the lines that are neither indented as code is, nor rows of a table, nor between fences."""
+def free_lines(lines: Sequence[str]) -> list[int]:
+    """Numbers of the lines that are not blank, nor indented as code is, nor rows of a table, nor between fences."""
     free: list[int] = []
     fenced = ""
-    for number in written:
-        line = lines[number]
+    for number, line in enumerate(lines):
+        if not line or line.isspace():
+            continue
         if line[0] in "`~" or fenced:
             if not fenced and line.startswith(_FENCE):
                 fenced = line[:3]
@@ -75,7 +76,7 @@ def _free(lines: Sequence[str], written: Sequence[int]) -> list[int]:
             if fenced:
                 fenced = "" if line.startswith(fenced) else fenced
                 continue
-        if not line.startswith(("    ", "\t", "|")) and len(line) <= LONGEST:
+        if not line.startswith(("    ", "\t", "|")):
             free.append(number)
     return free
 

@@ -17,7 +17,7 @@ class Remove:
 
     pattern: re.Pattern[str]
     name: str = "remove"
-    measures: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ("remove.removed",)
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -30,5 +30,7 @@ class Remove:
         return None if source.remove_pattern is None else cls(re.compile(source.remove_pattern))
 
     def __call__(self, document: Document) -> Outcome:
-        """The document without what matches."""
-        return Outcome(replace(document, text=self.pattern.sub("", document.text)))
+        """The document without what matches, and the share of its characters that this is."""
+        text = self.pattern.sub("", document.text)
+        shorter = 1 - len(text) / len(document.text)
+        return Outcome(replace(document, text=text), measures={"remove.removed": shorter})

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from stoker.data.file_stamp import NO_FILE, Stamp, stamp_of
 from stoker.durable_files import write_bytes
 from stoker.errors import BadInput
 
@@ -65,13 +66,12 @@ def read_model(path: Path, what: str, made_by: str) -> Stored:
     return Stored(json.loads(written), arrays)
 
 
-def file_state(path: Path) -> tuple[int, int]:
-    """(bytes, modification time in nanoseconds), zeros where there is no file: another state, another file."""
+def file_state(path: Path) -> Stamp:
+    """The stamp of a file, zeros where there is none: another state, another file."""
     try:
-        status = path.stat()
+        return stamp_of(path.stat())
     except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
+        return NO_FILE
 
 
 def _digest(description: str, arrays: Arrays) -> str:

@@ -84,7 +84,8 @@ def usual_forms(forms: Floats, seed: int) -> UsualForms | None:
     radii = _radii(small[grouped], prototypes)
     distance = _limit(_nearest(small[judged], prototypes, radii)[1])
     repetition = _limit(((forms[judged] - centre) / spread)[:, REPETITION].max(axis=1))
-    return UsualForms(centre, spread, prototypes, radii, distance, max(repetition, 1.0))
+    # Good text that is all of one form would leave no room at all.
+    return UsualForms(centre, spread, prototypes, radii, max(distance, 1.0), max(repetition, 1.0))
 
 
 def _limit(values: Floats) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stoker.errors import BadInput
+from stoker.recipe.regular import is_regular, kernel_devices
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -57,13 +58,14 @@ def _segment(part: str) -> str:
 def walk(root: Path, skip_folders: frozenset[str] = frozenset()) -> Iterator[str]:
     """Relative POSIX paths of the regular files below `root`, sorted; hidden ones are left out.
 
-    Links to folders are followed, each folder once. A folder that may not be listed raises `OSError`.
+    So are those that the kernel answers with (`/proc`, `/sys`), some of which never end. Links to folders are
+    followed, each folder once. A folder that may not be listed raises `OSError`.
     """
     seen: set[tuple[int, int]] = set()
 
     def below(folder: str, prefix: str) -> Iterator[str]:
         status = Path(folder).stat()
-        if (status.st_dev, status.st_ino) in seen:
+        if (status.st_dev, status.st_ino) in seen or status.st_dev in kernel_devices():
             return
         seen.add((status.st_dev, status.st_ino))
         with os.scandir(folder) as entries:
@@ -78,7 +80,7 @@ def walk(root: Path, skip_folders: frozenset[str] = frozenset()) -> Iterator[str
             if is_folder:
                 if entry.name not in skip_folders:
                     yield from below(entry.path, f"{prefix}{entry.name}/")
-            elif is_file:
+            elif is_file and (not entry.is_symlink() or is_regular(Path(entry.path))):
                 yield prefix + entry.name
 
     # By whole path, so that the order does not depend on which names are folders.
@@ -88,7 +90,7 @@ def walk(root: Path, skip_folders: frozenset[str] = frozenset()) -> Iterator[str
 def find(base: Path, pattern: str, skip_folders: frozenset[str] = frozenset()) -> list[Path]:
     """Files that `pattern` names, relative to `base`: a file, a folder (all of it) or a glob; sorted."""
     literal = base / pattern
-    if literal.is_file():
+    if is_regular(literal):
         return [literal]
     if literal.is_dir():
         return [literal / name for name in walk(literal, skip_folders)]

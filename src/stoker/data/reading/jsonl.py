@@ -48,7 +48,10 @@ def _document(reading: Reading, line: Line, content: str) -> Document | Fault:
         return reading.fault(
             precise, "wrong_type", f"field `{source.text_field}` must be a string, found {_kind_of(text)}"
         )
-    return reading.document(position, text, _identifier(source.id_field, value))
+    address = value.get(source.url_field) if source.url_field is not None else None
+    return reading.document(
+        position, text, _identifier(source.id_field, value), address if isinstance(address, str) else None
+    )
 
 
 def _identifier(field: str | None, value: dict[str, Any]) -> str | None:

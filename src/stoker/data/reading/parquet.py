@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,10 +56,8 @@ def _columns(reading: Reading, file: pq.ParquetFile) -> list[str] | Fault:
         kind = kind.value_type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
         return reading.fault("file", "wrong_type", f"column `{source.text_field}` must be a string, found {kind}")
-    columns = [source.text_field]
-    if source.id_field is not None and source.id_field in schema.names and source.id_field not in columns:
-        columns.append(source.id_field)
-    return columns
+    wanted = (source.text_field, source.id_field, source.url_field)
+    return [name for name in dict.fromkeys(wanted) if name is not None and name in schema.names]
 
 
 def _row_group(
@@ -74,10 +72,8 @@ def _row_group(
             return
         size = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(page, 1)))
         for batch in file.iter_batches(size, row_groups=[group], columns=columns, use_threads=False):
-            texts = batch.column(0)
-            identifiers = batch.column(1) if len(columns) > 1 else None
             for index in range(batch.num_rows):
-                yield _document(reading, row, texts[index], None if identifiers is None else identifiers[index])
+                yield _document(reading, row, {name: batch[name][index] for name in columns})
                 row += 1
     except (pa.ArrowException, OSError, UnreadableHeader) as error:
         yield reading.fault(f"rows {row} to {last}", "damaged", f"these rows cannot be read ({_first_line(error)})")
@@ -98,13 +94,22 @@ def _largest_page(reading: Reading, file: pq.ParquetFile, group: int, columns: l
     return largest
 
 
-def _document(reading: Reading, row: int, text: pa.Scalar, identifier: pa.Scalar | None) -> Document | Fault:
+def _document(reading: Reading, row: int, cells: Mapping[str, pa.Scalar]) -> Document | Fault:
+    source = reading.source
+
+    def named(field: str | None) -> str | None:
+        cell = None if field is None else cells.get(field)
+        return None if cell is None or not cell.is_valid else str(cell.as_py())
+
     try:
-        value = text.as_py()
-        named = None if identifier is None or not identifier.is_valid else str(identifier.as_py())
+        value, identifier, address = (
+            cells[source.text_field].as_py(),
+            named(source.id_field),
+            named(source.url_field),
+        )
     except UnicodeDecodeError as error:
         return reading.fault(f"row {row}", "undecodable", f"expected UTF-8 text ({error.reason})")
-    return reading.document(f"row {row}", "" if value is None else value, named)
+    return reading.document(f"row {row}", "" if value is None else value, identifier, address)
 
 
 def _source_of(part: Part) -> Path | BinaryIO:

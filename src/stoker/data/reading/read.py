@@ -13,6 +13,9 @@ from stoker.data.reading.poisoned import Begin, begin_anything
 from stoker.data.reading.units import Part
 from stoker.recipe import Source
 
+LONGEST_ADDRESS = 500
+"""Characters of the address of a page that are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -23,8 +26,13 @@ class Reading:
     maximum_bytes: int
     begin: Begin = begin_anything
 
-    def document(self, position: str, text: str, identifier: str | None = None) -> Document | Fault:
-        """A document of this file, or a fault when it is larger than allowed or holds no real text."""
+    def document(
+        self, position: str, text: str, identifier: str | None = None, address: str | None = None
+    ) -> Document | Fault:
+        """A document of this file, or a fault when it is larger than allowed or holds no real text.
+
+        The `address` of the page that it was taken from comes behind its position, where it can be shown.
+        """
         try:
             size = len(text.encode())
         except UnicodeEncodeError as error:
@@ -36,6 +44,8 @@ class Reading:
         if identifier is None:
             number = position.rpartition(" ")[2]
             identifier = f"{self.file.name}:{number}" if number.isdigit() else self.file.name
+        if address is not None and address.isprintable() and " " not in address:
+            position = f"{position}, {address[:LONGEST_ADDRESS]}"
         source = self.source
         return Document(source.name, source.kind, source.language, identifier, self.file.name, position, text)
 

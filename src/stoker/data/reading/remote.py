@@ -28,6 +28,8 @@ class RemoteStatus(NamedTuple):
     """In bytes."""
     st_mtime_ns: int
     """Not a time, but another number whenever the file is another."""
+    st_ctime_ns: int = 0
+    st_ino: int = 0
 
 
 @dataclass(frozen=True, slots=True)

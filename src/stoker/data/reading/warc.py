@@ -18,7 +18,7 @@ from stoker.data.reading.decoding import Undecodable, decode
 from stoker.data.reading.html import decode_page, known_encoding
 from stoker.data.reading.open import Damaged, read_chunks
 from stoker.data.reading.poisoned import POISONED, failure
-from stoker.data.reading.read import Reading
+from stoker.data.reading.read import LONGEST_ADDRESS, Reading
 from stoker.data.reading.units import Part
 from stoker.data.reading.warc_stream import GzipMembers, PlainChunks, Stream
 from stoker.errors import StokerError
@@ -27,7 +27,6 @@ _MARKUP = 4
 """A page may be this many times larger than its text."""
 _LONGEST_LINE = 1 << 16
 _MOST_LINES = 1000
-_LONGEST_URL = 500
 _WITH_DOCUMENTS = ("response", "resource", "conversion", "revisit")
 _LOOKS_LIKE_HTML = re.compile(rb"<(?:!doctype html|html|head|body|title|p|div)\b", re.IGNORECASE)
 
@@ -44,7 +43,7 @@ class _Record:
 
     @property
     def position(self) -> str:
-        url = self.headers.get("warc-target-uri", "").strip("<>")[:_LONGEST_URL]
+        url = self.headers.get("warc-target-uri", "").strip("<>")[:LONGEST_ADDRESS]
         return f"record {self.number}, byte {self.place}" + (f", {url}" if url.isprintable() and url else "")
 
     @property

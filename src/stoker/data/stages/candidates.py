@@ -12,21 +12,27 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stoker.data.deduplication.edits import Edits
 from stoker.data.deduplication.stored_rows import stored_rows
+from stoker.data.ledger.hashing import hashes_of
 from stoker.data.ledger.schema import MEASURE
+from stoker.data.minhash import Hashes
 from stoker.data.reading.units import Unit
 from stoker.data.stages.read_and_clean import read_histories, unit_file
-from stoker.data.stages.spoilt import spoilt
+from stoker.data.stages.spoilt import require_size
 from stoker.errors import BadInput
-from stoker.plural import counted
 from stoker.recipe import Deduplication, Kind
 
 Integers = npt.NDArray[np.int64]
 _Text = TypeVar("_Text")
+_HOST = r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?(?:[Ww]{3}\.)?(?P<host>[^/?#:]+)"
+"""An address up to its host: one with `www.` and one without are the same."""
 _DIGEST = 32
+_DRAWN = 8
+"""Bytes of a digest that are read as a number."""
 _NOTHING = np.empty(0, np.uint8)
 _PAGES = 1 << 16
 """What the system maps where one byte is touched."""
@@ -42,12 +48,16 @@ class Candidates:
         characters: list[Integers] = []
         source_of_unit: list[int] = []
         contents: list[npt.NDArray[np.uint8]] = []
+        as_read: list[npt.NDArray[np.uint8]] = []
         names = list(dict.fromkeys(unit.source.name for unit in units))
         for unit in units:
-            table = read_histories(folder, [unit], ["content", "text_bytes", "text_characters"]).drop_null()
+            table = read_histories(
+                folder, [unit], ["content", "sha256", "text_bytes", "text_characters"]
+            ).drop_null()
             self._sizes.append(table.column("text_bytes").to_numpy().astype(np.int64))
             characters.append(table.column("text_characters").to_numpy().astype(np.int64))
             contents += [_bytes_of(chunk) for chunk in table.column("content").chunks]
+            as_read += [_bytes_of(chunk)[:, :_DRAWN].copy() for chunk in table.column("sha256").chunks]
             source_of_unit.append(names.index(unit.source.name))
         counts = [len(sizes) for sizes in self._sizes]
         self._starts = np.cumsum([0, *counts])
@@ -60,6 +70,10 @@ class Candidates:
         self.characters: Integers = np.concatenate([np.empty(0, np.int64), *characters])
         self.contents: npt.NDArray[np.uint8] = np.concatenate([np.empty((0, _DIGEST), np.uint8), *contents])
         """SHA-256 of each cleaned text: [documents, 32]."""
+        self.draws: npt.NDArray[np.uint64] = first_number(
+            np.concatenate([np.empty((0, _DRAWN), np.uint8), *as_read])
+        )
+        """A number that each document's text as it was read decides, whatever cleaning does to it: [documents]."""
         self._edits: tuple[Edits, ...] = ()
         self._mapped: dict[int, npt.NDArray[np.uint8]] = {}
         self._touched = 0
@@ -104,10 +118,7 @@ class Candidates:
         self._touched += _PAGES + int(offsets[row + 1] - offsets[row])
         if unit not in self._mapped:
             file = unit_file(self._folder, self._units[unit].number, "text")
-            if (found := file.stat().st_size) != offsets[-1]:
-                raise spoilt(
-                    file, self._folder.parent, f"{counted(int(offsets[-1]), 'bytes')} expected, found {found}"
-                )
+            require_size(file, int(offsets[-1]), self._folder.parent)
             self._mapped[unit] = np.asarray(np.memmap(file, np.uint8, mode="r")) if offsets[-1] else _NOTHING
         return self._mapped[unit][int(offsets[row]) : int(offsets[row + 1])]
 
@@ -144,6 +155,17 @@ class Candidates:
             raise BadInput(f"data.deduplication.quality: no measure is named {name}; there are: {known}")
         return np.concatenate(found)
 
+    def hosts(self) -> Hashes:
+        """A key of the host of the page that each document is from, 0 where no address is known: [documents].
+
+        The address is the one behind the position, or else the identifier.
+        """
+        found = [np.empty(0, np.uint64)]
+        for unit in self._units:
+            table = read_histories(self._folder, [unit], ["content", "position", "identifier"])
+            found.append(hosts_of(table.filter(table["content"].is_valid())))
+        return np.concatenate(found)
+
     def column(self, name: str) -> list[Any]:
         """A column of the first stage's table: [documents]."""
         found: list[Any] = []
@@ -159,6 +181,8 @@ class Candidates:
         for number in np.unique(unit_of).tolist():
             rows = np.flatnonzero(unit_of == number)
             file = unit_file(self._folder, self._units[number].number, "signatures")
+            documents_of_unit = int(self._starts[number + 1] - self._starts[number])
+            require_size(file, 4 * settings.permutations * documents_of_unit, self._folder.parent)
             found[rows] = stored_rows(file, documents[rows] - self._starts[number], settings.permutations)
         return found
 
@@ -183,6 +207,21 @@ class Fetched(Sequence[_Text], Generic[_Text]):
 
     def __iter__(self) -> Iterator[_Text]:
         return map(self._fetch, self._documents)
+
+
+def hosts_of(rows: pa.Table) -> Hashes:
+    """A key of the host in the `position` or else the `identifier` of each row, 0 where there is none: [rows]."""
+    named = [
+        pc.struct_field(pc.extract_regex(rows[column].combine_chunks().cast(pa.string()), pattern=pattern), "host")
+        for column, pattern in (("position", f", {_HOST}"), ("identifier", f"^{_HOST}"))
+    ]
+    hosts = pc.fill_null(pc.utf8_lower(pc.coalesce(*named)), "")
+    return np.where(pc.equal(hosts, "").to_numpy(zero_copy_only=False), np.uint64(0), hashes_of(hosts))
+
+
+def first_number(digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """The number with which each digest begins: [digests]."""
+    return np.ascontiguousarray(digests[:, :_DRAWN]).view(">u8").ravel().astype(np.uint64)
 
 
 def _bytes_of(digests: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:

@@ -2,7 +2,7 @@
 
     <corpus>/signatures/<source>.signatures      uint32 [documents of the training split, permutations]
 
-A corpus without them, or with others than are wanted, is decoded and signed anew.
+A corpus without them, with others than are wanted or with damaged ones is decoded and signed anew.
 """
 
 from __future__ import annotations
@@ -170,8 +170,10 @@ class _Store:
         """The file of its signatures: the corpus's own if they are of this kind, else written to `made`."""
         known = self._corpus.manifest.get(SIGNATURES)
         if known is not None and _identity(settings).items() <= known.items() and self._source in known["files"]:
-            path: Path = self._corpus.folder / known["files"][self._source]["file"]
-            if path.is_file() and path.stat().st_size == 4 * settings.permutations * len(self):
+            note = known["files"][self._source]
+            path: Path = self._corpus.folder / note["file"]
+            whole = path.is_file() and path.stat().st_size == 4 * settings.permutations * len(self)
+            if whole and sha256_of_file(path) == note["sha256"]:
                 return path
         with durable_file(made) as stream:
             for start in range(0, len(self), _BATCH):

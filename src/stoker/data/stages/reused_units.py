@@ -3,7 +3,8 @@
     <prepared>/.units/<name>.text, .signatures, .parquet
 
 The name is a hash of everything that decides what is in the three files: the input files' content, how they are
-read, cleaned and signed. Adding a source, or a file behind the others of one, leaves the other units as they are.
+read, cleaned and signed. Adding a source, or a file behind the others of one, leaves the other units as they are. A
+unit of which a file is cut short or missing is read anew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from stoker.data.fingerprint import RULES, Inputs
 from stoker.data.minhash import SIGNING
@@ -39,11 +44,27 @@ class ReusedUnits:
         for unit in units:
             if unit_file(read, unit.number, "parquet").is_file():
                 continue
+            kept = [self._folder / f"{self._name(unit)}.{kind}" for kind in _KINDS]
             with suppress(FileNotFoundError):  # not kept, or swept just now
-                for kind in _KINDS:
-                    _link(self._folder / f"{self._name(unit)}.{kind}", unit_file(read, unit.number, kind))
+                if not self._are_whole(*kept):
+                    for file in kept:  # read anew, and then kept anew
+                        file.unlink(missing_ok=True)
+                    continue
+                for kind, file in zip(_KINDS, kept, strict=True):
+                    _link(file, unit_file(read, unit.number, kind))
                 taken += 1
         return taken
+
+    def _are_whole(self, text: Path, signatures: Path, table: Path) -> bool:
+        """Whether the files are as long as the rows say. Raises `FileNotFoundError` where the table is missing."""
+        with open(table, "rb") as stream:
+            try:
+                sizes = pq.read_table(stream, columns=["text_bytes"], use_threads=False)["text_bytes"].drop_null()
+            except (pa.ArrowException, OSError, KeyError):
+                return False
+        row = 4 * int(self._inputs.reading["signing"]["permutations"])
+        wanted = {text: pc.sum(sizes).as_py() or 0, signatures: row * len(sizes)}
+        return all(file.is_file() and file.stat().st_size == size for file, size in wanted.items())
 
     def keep(self, units: Iterable[Unit], read: Path) -> None:
         """Keep the files of `units`, and no others: what an earlier preparation left and this did not use goes."""

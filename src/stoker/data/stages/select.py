@@ -12,12 +12,13 @@ import numpy.typing as npt
 from stoker.data.deduplication import Duplicates, exact_duplicates, near_duplicates, near_others
 from stoker.data.deduplication.components import components, groups
 from stoker.data.deduplication.edits import Edits
+from stoker.data.deduplication.host_furniture import host_furniture
 from stoker.data.deduplication.passages import repeated_passages
 from stoker.data.deduplication.preference import ranks
 from stoker.data.deduplication.substrings import repeated_substrings
 from stoker.data.minhash import token_hashes
 from stoker.data.quality.shares import REASONS, cuts_of
-from stoker.data.stages.candidates import Candidates, Integers
+from stoker.data.stages.candidates import Candidates, Integers, first_number
 from stoker.data.stages.earlier import EarlierCorpora, Matches, joined_matches
 from stoker.data.stages.spoilt import spoilt
 from stoker.data.synthetic.share import OVER_SHARE, over_share
@@ -87,7 +88,7 @@ class Selection:
 
 
 def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCorpora | None = None) -> Selection:
-    """Hold out by content, drop what is too poor, remove repetitions across sources, then clean what is held out.
+    """Hold out, drop what is too poor, remove repetitions across sources, then clean what is held out.
 
     Held-out documents are chosen before anything is removed, so that no choice of what to keep can move
     text between the splits, and one text is on one side only. What resembles a document of an `earlier` corpus goes
@@ -112,16 +113,24 @@ def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCor
         matches = _remove_near(candidates, selection, settings, preferred, folder, earlier)
         selection = replace(selection, earlier=matches)
     verdict[over_share(candidates, selection.of(TRAIN), data)] = VERDICTS.index(OVER_SHARE)
+    selection = _without_host_furniture(candidates, selection, settings, folder)
     if settings.cuts_passages:
         return _without_repeated_passages(candidates, selection, settings, preferred, folder)
     return selection
 
 
 def _held_out(candidates: Candidates, share: float) -> Integers:
-    """Candidates whose content, read as a number, falls below the share; the lowest one if none does."""
+    """Candidates whose draw falls below the share; of a source the lowest one if none does.
+
+    The draw is of the text as it was read, so that no setting of cleaning moves a document between the splits. Of
+    documents that cleaning makes equal the lowest draw counts for all: one text is on one side only.
+    """
     if share <= 0 or not len(candidates):
         return np.empty(0, np.int64)
-    drawn = np.ascontiguousarray(candidates.contents[:, :8]).view(">u8").ravel().astype(np.uint64)
+    _, text = np.unique(first_number(candidates.contents), return_inverse=True)
+    lowest_of_text = np.full(int(text.max()) + 1, np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(lowest_of_text, text, candidates.draws)
+    drawn = lowest_of_text[text]
     threshold = np.uint64(int(share * 2**64))
     chosen = drawn < threshold
     for source in range(len(candidates.names)):
@@ -210,6 +219,31 @@ def _remove_near_of_group(
         _mark(selection, found, "held_out_near_training_text", held_out, training)
 
 
+def _without_host_furniture(
+    candidates: Candidates, selection: Selection, settings: Deduplication, folder: Path
+) -> Selection:
+    """Cut what recurs on the pages of a host out of prose, whether it is trained on or held out."""
+    if settings.host_furniture == "off":
+        return selection
+    hosts = candidates.hosts()
+    if settings.host_furniture == "hosts_and_sources":
+        hosts = np.where(hosts == 0, candidates.sources.astype(np.uint64) + np.uint64(1), hosts)
+    prose = np.asarray([kind == "prose" for kind in candidates.kinds])
+    documents = np.flatnonzero((selection.verdict <= HELD_OUT) & (hosts != 0) & prose[candidates.sources])
+    edits = host_furniture(documents, hosts[documents], candidates.encoded, folder)
+    if not len(edits.documents):
+        return selection
+    _drop_emptied(candidates.with_edits([edits]), selection, edits.documents)
+    return replace(selection, edits=(edits,))
+
+
+def _drop_emptied(left: Candidates, selection: Selection, documents: Integers) -> None:
+    """Mark those documents of which what is `left` has no token."""
+    for document in documents.tolist():
+        if not len(token_hashes(left.text(document))):
+            selection.verdict[document] = VERDICTS.index("repeated_passages")
+
+
 def _without_repeated_passages(
     candidates: Candidates, selection: Selection, settings: Deduplication, preferred: Integers, folder: Path
 ) -> Selection:
@@ -218,14 +252,12 @@ def _without_repeated_passages(
     of_kind = np.asarray([kind in settings.passages_of for kind in candidates.kinds])
     documents = training[of_kind[candidates.sources[training]]]
     documents = documents[np.argsort(preferred[documents])]
-    edits: list[Edits] = []
-    left = candidates
+    edits = list(selection.edits)
+    left = candidates.with_edits(edits)
     for search in _searches(documents, settings, folder):
         edits.append(search(left))
         left = candidates.with_edits(edits)
-    for document in np.unique(np.concatenate([one.documents for one in edits])).tolist():
-        if not len(token_hashes(left.text(document))):
-            selection.verdict[document] = VERDICTS.index("repeated_passages")
+    _drop_emptied(left, selection, np.unique(np.concatenate([one.documents for one in edits])))
     return replace(selection, edits=tuple(edits))
 
 

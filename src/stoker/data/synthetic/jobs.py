@@ -148,12 +148,15 @@ def row_of(job: Job, answer: Answer, sampling: Sampling, author: Author, with_pr
 class Journal:
     """Rows as they come, kept beside the output until all are there.
 
-    A row is on disk before the next is asked for in its place; a torn last line is dropped on reading.
+    A row is on disk before the next is asked for in its place; what a kill left of the last line is cut off.
     """
 
     def __init__(self, output: Path) -> None:
+        """Raises `BadInput` at a line that is no row: a kill leaves none but the last of the journal, and rows
+        were paid for."""
         self.output = output
         self.path = output.with_name(f".{output.name}.journal")
+        _cut_torn_end(self.path)
         rows = [*_rows(output), *_rows(self.path)]
         self.rows = {row["id"]: row for row in rows}
 
@@ -164,8 +167,6 @@ class Journal:
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row."""
         with open(self.path, "ab") as stream:
-            if stream.tell() and not _ends_with_newline(self.path):
-                stream.write(b"\n")  # what a kill left of a line
             stream.write(json_line(row))
             stream.flush()
         self.rows[row["id"]] = row
@@ -201,19 +202,30 @@ def held_journal(output: Path) -> Iterator[Journal]:
                 path.unlink()
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with open(path, "rb") as stream:
-        stream.seek(-1, 2)
-        return stream.read(1) == b"\n"
+def _cut_torn_end(journal: Path) -> None:
+    """Cut off what a kill left of the last line: a row is whole when its end of line is there."""
+    if not journal.is_file():
+        return
+    with open(journal, "rb+") as stream:
+        content = stream.read()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            stream.truncate(whole)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
-    for line in path.read_bytes().split(b"\n"):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("id"), str):
-            yield row
+            if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+                raise ValueError("an object with `id` is expected")
+        except (ValueError, RecursionError) as error:
+            raise BadInput(
+                f"{path}, line {number}: no row that was written here ({error}). Correct or delete the line, and "
+                "its row is asked for again; or name another output"
+            ) from error
+        yield row
