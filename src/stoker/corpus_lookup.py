@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.data.corpus import Corpus
 from stoker.data.ledger import Ledger
+from stoker.data.published import bring, folder_of_url
 from stoker.errors import BadInput
 from stoker.plural import counted
+from stoker.progress import Progress, Silent
 from stoker.run_directory import RunDirectory
 from stoker.training.origin import corpus_of
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:  # a corpus's own folder is looked into without loading what r
     from stoker.recipe.loading import LoadedRecipe
 
 _FILES_NAMED = 12
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/([^/].*)", re.IGNORECASE)
 
 
 def history_of(corpus: Corpus, name: str, most: int | None = None) -> list[dict[str, Any]]:
@@ -78,11 +83,28 @@ def _recipe_behind(run: RunDirectory) -> Path | None:
         return None
 
 
-def corpus_at(path: Path) -> Corpus:
-    """The corpus of a recipe (a file), of a run, or at a prepared corpus's own folder.
+def url_of(path: Path) -> str | None:
+    """The URL that a path of the command line was written as: a `Path` keeps one of its two slashes."""
+    found = _URL.fullmatch(str(path))
+    return None if found is None or path.exists() else f"{found[1]}://{'/' if found[1] == 'file' else ''}{found[2]}"
 
-    Raises `BadInput` when the path is none of these, or when the recipe's text is not prepared yet.
+
+def _cache() -> Path:
+    """Where corpora are kept that the command line named by their URL, by the XDG base directory specification."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stoker" / "corpora"
+
+
+def corpus_at(path: Path, progress: Progress | None = None) -> Corpus:
+    """The corpus of a recipe (a file), of a run, at a prepared corpus's own folder, or at the URL of one.
+
+    What stands under a URL is fetched once, of which `progress` is told. Raises `BadInput` when the path is none of
+    these, or when the recipe's text is not prepared yet.
     """
+    if (url := url_of(path)) is not None:
+        folder = folder_of_url(_cache(), url)
+        if not bring(url, folder, progress or Silent()):
+            raise BadInput(f"there is no prepared corpus at {url} (it has no manifest.json)")
+        return Corpus.open(folder)
     if path.is_dir():
         if (path / "manifest.json").is_file():
             return Corpus.open(path)
@@ -95,7 +117,7 @@ def corpus_at(path: Path) -> Corpus:
     from stoker.data.prepared import find_prepared
     from stoker.recipe.loading import load_recipe
 
-    corpus = find_prepared(load_recipe(path))
+    corpus = find_prepared(load_recipe(path), progress)
     if corpus is None:
         raise BadInput(f"the text of {path} is not prepared yet; run `stoker prepare {path}` first")
     return corpus

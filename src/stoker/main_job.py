@@ -132,7 +132,7 @@ def export_run(run: RunDirectory, folder: Path | None, step: int | None) -> Expo
 
 
 def _prepared(loaded: LoadedRecipe, progress: Progress) -> Corpus:
-    found = find_prepared(loaded)
+    found = find_prepared(loaded, progress)
     if found is not None:
         progress.say(f"prepare: done before, in {found.folder}")
         return found

@@ -110,7 +110,20 @@ def test_every_document_of_an_id_that_recurs_is_found_and_counted(tmp_path: Path
     assert len(asked("why", earlier.folder, "same")) == 3
 
 
-@pytest.mark.parametrize("field", ["prepared", "corpus"])
-def test_a_url_for_prepared_text_is_refused_with_what_to_do_instead(tmp_path: Path, field: str) -> None:
-    with pytest.raises(BadInput, match=r"is a URL, and training reads prepared text in place.*name a folder"):
-        small_recipe(tmp_path, f"data.{field}=s3://bucket/prepared")
+@pytest.mark.parametrize("field", ["prepared", "corpus", "prepared_cache"])
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [("", "the path is empty"), ("zip://a::s3://bucket/b", "is a chain of URLs")],
+)
+def test_a_place_that_holds_no_prepared_text_is_refused(
+    tmp_path: Path, field: str, written: str, told: str
+) -> None:
+    with pytest.raises(BadInput, match=told):
+        small_recipe(tmp_path, f"data.{field}='{written}'")
+
+
+def test_a_cache_is_a_folder_and_belongs_to_a_url(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="nothing is fetched; leave it out"):
+        small_recipe(tmp_path, "data.prepared_cache=cache")
+    with pytest.raises(BadInput, match="is a URL, and what is fetched is kept on a disk"):
+        small_recipe(tmp_path, "data.prepared=s3://bucket/a", "data.prepared_cache=s3://bucket/b")

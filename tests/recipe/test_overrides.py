@@ -33,6 +33,7 @@ _PARTICULAR: dict[str, tuple[Any, list[str]]] = {
     "data.sources.0.weight": (3.5, []),
     "data.synthetic_share_at_most": (0.9, ["data.sources.0.synthetic=true"]),
     "data.worker_memory_gb": (3, []),
+    "data.prepared_cache": ("cache", ["data.prepared=s3://bucket/prepared"]),
     "data.cleaning.rules": (["gopher", "c4"], []),
     "data.cleaning.personal_data.mask": (["email"], []),
     "data.cleaning.personal_data.mask_in_code": (["email", "key"], []),

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from stoker import __version__
+from stoker.cli.empty_paths import refuse_empty_paths
 from stoker.cli.terminal_text import lines_printable
 from stoker.console import print_error, print_result
 from stoker.durable_files import disk_error
@@ -28,7 +29,11 @@ _PANIC = "PanicException"
 
 
 class _Verbs(TyperGroup):
-    """Ends with this program's exit code on Ctrl-C, where typer has its own."""
+    """Ends with this program's exit code on Ctrl-C, where typer has its own; refuses empty paths everywhere."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_empty_paths(self, args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

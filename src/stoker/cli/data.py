@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunPath, existing_run, load
-from stoker.console import print_json, print_result, table
+from stoker.console import print_json, print_result, progress_for, table
 from stoker.errors import BadInput
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def funnel(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.falls import all_warnings, falls, warnings
 
-    found = corpus_at(corpus)
+    found = corpus_at(corpus, progress_for(json))
     ledger = Ledger(found.folder)
     if by is None:
         entries = ledger.funnel()
@@ -181,7 +181,7 @@ def why(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.history import history
 
-    found = corpus_at(corpus)
+    found = corpus_at(corpus, progress_for(json))
     ledger = Ledger(found.folder)
     rows = history_of(found, name, count)
     trained = _trainings(corpus, found, rows) if steps else {}
@@ -247,7 +247,7 @@ def sample(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.borderline import borderline, rules_for
 
-    found = corpus_at(corpus)
+    found = corpus_at(corpus, progress_for(json))
     ledger = Ledger(found.folder)
     if kept and not rules_for(ledger, reason):
         raise BadInput(_with_note(f"--kept needs a reason with a threshold, which {reason!r} is not", found))
@@ -300,7 +300,7 @@ def diff(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.difference import difference
 
-    corpora = corpus_at(first), corpus_at(second)
+    corpora = corpus_at(first, progress_for(json)), corpus_at(second, progress_for(json))
     before, after = (Ledger(corpus.folder) for corpus in corpora)
     found = difference(before, after, count)
     samples = [before.at(one.first_rows) or after.at(one.second_rows) for one in found.transitions]
@@ -332,7 +332,7 @@ def what_if(
     from stoker.data.ledger import Ledger
     from stoker.data.ledger.what_if import what_if as ask
 
-    prepared = corpus_at(corpus)
+    prepared = corpus_at(corpus, progress_for(json))
     ledger, moved = Ledger(prepared.folder), _thresholds(thresholds)
     if is_imported(prepared.manifest):
         raise BadInput(

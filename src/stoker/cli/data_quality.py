@@ -10,6 +10,7 @@ import typer
 
 from stoker.cli.arguments import AsJson
 from stoker.console import print_json, print_result, progress_for, table
+from stoker.plural import counted
 
 if TYPE_CHECKING:
     from stoker.data.quality.classifier import Classifier
@@ -54,10 +55,16 @@ def train_classifier(
         settings,
     )
     found.classifier.write(output)
+    shared = {"on_both_sides": found.on_both_sides, "share_on_both_sides": found.share_on_both_sides}
     if json:
         runs = {side: [asdict(run) for run in getattr(found, side)] for side in ("good", "bad")}
-        print_json({"description": found.classifier.description, "telling": runs, "output": str(output)})
+        print_json({"description": found.classifier.description, "telling": runs, "output": str(output)} | shared)
         return
+    if found.on_both_sides:
+        print_result(
+            f"warning: {counted(found.on_both_sides, 'documents')} ({found.share_on_both_sides:.1%} of the smaller "
+            "side) are in the good and in the bad text; they teach nothing, so leave them out of one\n"
+        )
     print_result("On documents that were held out:\n" + _groups_text(found.report.groups))
     for title, side in (("speaks for a text", found.good), ("speaks against it", found.bad)):
         print_result(f"\n{title}: " + _runs_text(side))

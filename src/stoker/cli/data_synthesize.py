@@ -97,14 +97,14 @@ def synthesize(
     if server is not None and model is None:
         raise BadInput("--from needs --model: the name by which the server knows the model")
     sampling = Sampling(_temperatures(temperatures), samples, top_p, tokens, seed)
-    asked = read_prompts(prompts)
+    asked, progress = read_prompts(prompts), progress_for(json)
     if server is not None:
         key = os.environ.get(key_variable) or None
         at = Server(server, str(model), key, not completions, at_once, per_minute, token_budget)
-        author, generator = _server(at, sampling, generation)
+        author, generator = _server(at, sampling, generation, progress)
     else:
         author, generator = _run(Path(str(source)), step, generation, asked, sampling, batch)
-    found = written(asked, sampling, author, generator, output, progress_for(json), with_prompt)
+    found = written(asked, sampling, author, generator, output, progress, with_prompt)
     if json:
         print_json({name: getattr(found, name) for name in found.__slots__} | {"output": str(output)})
         return
@@ -123,11 +123,11 @@ def _temperatures(written: str) -> tuple[float, ...]:
     return found
 
 
-def _server(server: Any, sampling: Sampling, generation: int) -> tuple[Author, Generator]:
+def _server(server: Any, sampling: Sampling, generation: int, progress: Progress) -> tuple[Author, Generator]:
     from stoker.data.synthetic.jobs import Author
     from stoker.data.synthetic.server import ServerGenerator
 
-    return Author(server.model, None, generation), ServerGenerator(server, sampling)
+    return Author(server.model, None, generation), ServerGenerator(server, sampling, say=progress.say)
 
 
 def _run(

@@ -34,7 +34,7 @@ def fertility(
     from stoker.corpus_lookup import corpus_at
     from stoker.data.fertility import vocabulary_use
 
-    found = vocabulary_use(corpus_at(corpus), longest, progress_for(json))
+    found = vocabulary_use(corpus_at(corpus, progress_for(json)), longest, progress_for(json))
     if json:
         rows = {name: [_with_ratios(row) for row in getattr(found, name)] for name in ("sources", "languages")}
         print_json(asdict(found) | rows)
@@ -187,7 +187,7 @@ def export_tokens(
     from stoker.corpus_lookup import corpus_at
     from stoker.data.exchange.exporting import export_corpus
 
-    found = export_corpus(corpus_at(corpus), output, wanted, progress_for(json))
+    found = export_corpus(corpus_at(corpus, progress_for(json)), output, wanted, progress_for(json))
     if json:
         print_json([asdict(one) for one in found])
         return

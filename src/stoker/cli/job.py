@@ -34,12 +34,14 @@ def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = Fals
     """
     # Preparing has no use for threads of BLAS, and only a process without other threads can fork its workers.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    loaded = load(recipe, overrides)
-    from stoker.data.light_imports import leave_pandas_out
-    from stoker.data.prepare import prepare as prepare_corpus
-    from stoker.data.statistics import corpus_table
+    from stoker.data.light_imports import leave_pandas_out, without_looking_for_garbage
 
-    leave_pandas_out()
+    with without_looking_for_garbage():
+        loaded = load(recipe, overrides)
+        from stoker.data.prepare import prepare as prepare_corpus
+        from stoker.data.statistics import corpus_table
+
+        leave_pandas_out()
     corpus = prepare_corpus(loaded, progress_for(json))
     if json:
         print_json({"folder": str(corpus.folder), **corpus.manifest})

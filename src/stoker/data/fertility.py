@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stoker.data.corpus import Corpus, TokenStore
-from stoker.data.token_text import token_text
+from stoker.data.token_text import shown, token_text
 from stoker.progress import Progress
 
 _CHUNK = 1 << 22
@@ -125,4 +125,5 @@ def _chunks(store: TokenStore) -> Iterator[npt.NDArray[np.int64]]:
 def _named(
     contents: tuple[bytes, ...], chosen: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> list[tuple[str, int]]:
-    return [(contents[number].decode(errors="replace"), int(counts[number])) for number in chosen.tolist()]
+    numbers = chosen.tolist()
+    return list(zip(shown(contents, numbers), counts[chosen].tolist(), strict=True))

@@ -27,7 +27,7 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 6
+RULES = 7
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out, or what is
 measured of it."""
 HASHES_FILE = ".hashes.json"
@@ -39,6 +39,7 @@ _DECIDES_NO_BYTE = {
     "worker_idle_seconds",
     "executor",
     "prepared",
+    "prepared_cache",
     "reuse",
     "sources",  # told apart for each
     "mixture",

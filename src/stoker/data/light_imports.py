@@ -1,8 +1,11 @@
-"""Libraries that take long to load and are not needed are left out."""
+"""Loading libraries takes no longer than it must."""
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from typing import Any
 
@@ -27,3 +30,19 @@ def leave_pandas_out() -> None:
         pyarrow.array([0])
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextmanager
+def without_looking_for_garbage() -> Iterator[None]:
+    """Keep Python from looking for garbage while libraries are loaded, which leaves none.
+
+    Loading makes a million objects that stay, and for every few hundred of them the collector would look through
+    some that it has seen before: a fifth of the time that it takes. It collects afterwards as it did before.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.categories import FIRST_PLANES, are_in, code_points_in
 from stoker.data.script.folding import simplified_table
 
 CODE_POINTS = 0x110000
@@ -24,7 +25,7 @@ KIND_SHIFT = 24
 EXPANDED = np.uint32(1 << 31)
 """Mark of an entry that stands for several characters."""
 
-_LAST_WITH_CASE_OR_VARIANTS = 0x20000
+_COMPATIBILITY_IDEOGRAPHS = (0x2F800, 0x2FA20)
 _SYMBOLS_AMONG_PUNCTUATION = frozenset("-*/%&@#\\")
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -72,9 +73,8 @@ def normal_form(symbols: bool = True, one_script: bool = False) -> NormalForm:
     fold, kind, starts, expansions = _folded_and_kinds()
     if not symbols:
         kind = kind.copy()
-        for code_point in np.flatnonzero(kind[:_LAST_WITH_CASE_OR_VARIANTS] == ALONE):
-            if unicodedata.category(chr(code_point))[0] in "PS":
-                kind[code_point] = BREAK
+        first_planes = kind[:FIRST_PLANES]
+        first_planes[(first_planes == ALONE) & are_in("PS")] = BREAK
     if one_script:
         simplified = simplified_table()
         single = fold < EXPANDED
@@ -99,11 +99,11 @@ _Folded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8], npt.NDArray[np.in
 def _folded_and_kinds() -> _Folded:
     """(fold, kind, starts, expansions): the NFKC case fold of each code point, and what each code point is."""
     fold = np.arange(CODE_POINTS, dtype=np.uint32)
-    kind = np.zeros(CODE_POINTS, dtype=np.uint8)
     starts, expansions = [0], list[int]()
-    for code_point in (*range(_LAST_WITH_CASE_OR_VARIANTS), *range(0x2F800, 0x2FA20)):
+    for code_point in (*code_points_in("LMNPSZ"), *range(*_COMPATIBILITY_IDEOGRAPHS)):
         character = chr(code_point)
-        kind[code_point] = _kind_of(character)
+        if not unicodedata.decomposition(character) and character.casefold() == character:
+            continue
         normal = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", character).casefold())
         if normal == character:
             continue
@@ -113,17 +113,21 @@ def _folded_and_kinds() -> _Folded:
             fold[code_point] = EXPANDED + np.uint32(len(starts) - 1)
             expansions.extend(map(ord, normal))
             starts.append(len(expansions))
-    kind[0xE0000:0xE1000] = SKIP
+    kind = _kinds()
     for first, last in _UNSPACED:
         block = kind[first : last + 1]
         block[:] = np.where((block == WORD) | (first >= 0x20000), ALONE, block)
     return fold, kind, np.asarray(starts, np.int64), np.asarray(expansions, np.uint32)
 
 
-def _kind_of(character: str) -> int:
-    category = unicodedata.category(character)
-    if category[0] in "LMN" or category in ("Pc", "Co"):
-        return WORD
-    if category[0] == "S" or character in _SYMBOLS_AMONG_PUNCTUATION:
-        return ALONE
-    return SKIP if category == "Cf" else BREAK
+def _kinds() -> npt.NDArray[np.uint8]:
+    """What each code point is by its category alone."""
+    kind = np.full(CODE_POINTS, BREAK, dtype=np.uint8)
+    first_planes = kind[:FIRST_PLANES]
+    first_planes[are_in(("L", "M", "N", "Pc", "Co"))] = WORD
+    first_planes[are_in("S")] = ALONE
+    first_planes[[ord(character) for character in _SYMBOLS_AMONG_PUNCTUATION]] = ALONE
+    first_planes[are_in(("Cf",))] = SKIP
+    kind[slice(*_COMPATIBILITY_IDEOGRAPHS)] = WORD
+    kind[0xE0000:0xE1000] = SKIP
+    return kind

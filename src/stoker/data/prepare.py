@@ -32,6 +32,7 @@ from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.operators import operators_of
+from stoker.data.published import bring, publish, url_in
 from stoker.data.quality.shares import cuts_of
 from stoker.data.reading.first_documents import require_text_fields
 from stoker.data.reading.units import Unit, plan_units
@@ -42,6 +43,7 @@ from stoker.data.stages.read_and_clean import ReadUnit, after_death, read_unit, 
 from stoker.data.stages.reused_units import UNITS, ReusedUnits
 from stoker.data.stages.select import Selection, select
 from stoker.data.stages.tokenise import SPLITS, make_tokenizer, text_encoder, tokenise
+from stoker.data.stages.warm_up import warm_up_before_forking
 from stoker.data.stages.write_ledger import write_ledger
 from stoker.data.tokenizer import TextEncoder
 from stoker.durable_files import (
@@ -69,7 +71,7 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     under `on_error: stop`, another process preparing the same corpus) and `StokerError` when the disk refuses;
     run again, it goes on where it was.
     """
-    given = given_corpus(loaded)
+    given = given_corpus(loaded, progress)
     if given is not None:
         _require_enough_tokens(given, loaded.recipe)
         return given
@@ -79,6 +81,9 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     final = loaded.prepared_folder / inputs.fingerprint
     lock = loaded.prepared_folder / f".lock-{inputs.fingerprint}"
     preparation = _Preparation(loaded, inputs, progress)
+    url = url_in(loaded.recipe.data.prepared, inputs.fingerprint)
+    if url is not None and not bring(url, final, progress):
+        progress.say(f"preparing in {loaded.prepared_folder}, to be published at {url}")
     if not (final / MANIFEST).is_file():
         with locked_folder(loaded.prepared_folder, lock, "preparing a corpus"):
             if not (final / MANIFEST).is_file():  # another process may just have finished it
@@ -92,6 +97,8 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     corpus = Corpus.open(final)
     require_few_faults(loaded.recipe.data, corpus)
     _require_enough_tokens(corpus, loaded.recipe)
+    if url is not None and publish(final, url, progress):
+        progress.say(f"published: {url}")
     if without := _without_held_out(corpus):
         progress.say(
             f"nothing is held out of {first_of(without)}, so evaluations have no text of "
@@ -143,6 +150,7 @@ class _Preparation:
 
     def run(self, final: Path) -> None:
         """All stages, each skipped as far as it is done; ends with the rename to `final`."""
+        warm_up_before_forking(self._recipe.data.deduplication)
         self._executor = executor_of(self._recipe.data)
         with explained_disk_errors(self.work):
             for folder in (self._read, self.work / "tokens", self._corpus / "tokenizer"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from tokenizers import decoders
 
 from stoker.data.encoding.byte_letters import byte_of_letter
 
+_TAKEN_FOR_A_SIGN = re.compile(r"<(?=0x[0-9A-F]{2}>|id [0-9]+>)")
+"""Text that reads as one of the signs of `shown`."""
 _BYTE_ENTRY = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -34,6 +38,24 @@ class TokenText:
     def characters(self) -> npt.NDArray[np.int64]:
         """Characters that begin in each id: [ids]. Summed over a text's tokens these are its characters."""
         return np.asarray([sum(byte & 0xC0 != 0x80 for byte in content) for content in self.contents], np.int64)
+
+
+def shown(contents: Sequence[bytes], chosen: Sequence[int]) -> list[str]:
+    """The chosen ids of a vocabulary for people, no two of the vocabulary alike.
+
+    Bytes that are no UTF-8 stand as `<0xE4>`. Where several ids stand for the same bytes, each has its number
+    behind it as `<id 5012>`. A `<` with which text itself would read so stands as `<0x3C>`.
+    """
+    counts = Counter(contents)
+    return [
+        _shown(contents[number]) + (f"<id {number}>" if counts[contents[number]] > 1 else "") for number in chosen
+    ]
+
+
+def _shown(content: bytes) -> str:
+    # surrogateescape keeps each byte that is no UTF-8 as a code point of its own, from U+DC80 on.
+    text = _TAKEN_FOR_A_SIGN.sub("<0x3C>", content.decode(errors="surrogateescape"))
+    return re.sub("[\udc80-\udcff]", lambda found: f"<0x{ord(found[0]) - 0xDC00:02X}>", text)
 
 
 def token_text(tokenizer: Path) -> TokenText:

@@ -91,7 +91,7 @@ def profile(loaded: LoadedRecipe, asked: Request, progress: Progress) -> Profile
     require_ranks(loaded.recipe, launched)
     start, checkpoint = begin_from(None if asked.start is None else RunDirectory(asked.start), loaded.recipe)
     steps, folder = steps_of(asked.steps, loaded.recipe, start), output_of(asked.output, loaded)
-    corpus = prepare(loaded, progress) if launched is None else find_prepared(loaded)
+    corpus = prepare(loaded, progress) if launched is None else find_prepared(loaded, progress)
     if corpus is None:
         raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
     recipe = _of_its_own(loaded.recipe)

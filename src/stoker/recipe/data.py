@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stoker.recipe.cleaning import Cleaning
 from stoker.recipe.deduplication import Deduplication
@@ -21,10 +21,16 @@ class Data(Section):
     sources: tuple[Source, ...] = Field(min_length=1)
     """The bodies of text, in the order that decides which copy of a duplicate is kept (earlier wins)."""
     prepared: str = "prepared"
-    """Folder for prepared corpora, relative to the recipe; each is kept under a fingerprint of its inputs."""
+    """Folder for prepared corpora, relative to the recipe; each is kept under a fingerprint of its inputs. Or a URL
+    that fsspec can write to: then they are made in `prepared_cache` and published there, and whoever asks for one
+    fetches it once."""
+    prepared_cache: str | None = None
+    """Folder of this machine, relative to the recipe, for corpora that are made here or fetched where `prepared` or
+    `corpus` is a URL; by default `prepared` beside the recipe."""
     corpus: str | None = None
-    """A corpus that is prepared already, such as `stoker data import-megatron` writes, relative to the recipe. It
-    is trained on as it is: `sources` name its sources and their weights, and their text is not read."""
+    """A corpus that is prepared already, such as `stoker data import-megatron` writes, relative to the recipe; or
+    the URL of one that `stoker prepare` published. It is trained on as it is: `sources` name its sources and their
+    weights, and their text is not read."""
     on_error: Literal["skip", "stop"] = "stop"
     """A corrupt line, file or archive stops the preparation with its file, line and byte; or is counted, named in
     the ledger and skipped, up to `error_budget`."""
@@ -52,7 +58,8 @@ class Data(Section):
     deduplication: Deduplication = Deduplication()
     mixture: Mixing = Mixing()
     held_out: float = Field(default=0.01, ge=0, lt=0.5)
-    """Share of documents held out for evaluation, chosen by content hash before deduplication."""
+    """Share of documents held out for evaluation, chosen by a hash of their text as it was read, before anything is
+    removed: cleaning moves no document between the splits."""
     synthetic_share_at_most: float | None = Field(default=None, ge=0, lt=1)
     """Share of the training text that may be of `synthetic` sources. Weights that give them more are refused. Where
     sources are taken in proportion to their size, synthetic documents are drawn by content until their bytes are
@@ -60,15 +67,34 @@ class Data(Section):
     shard_tokens: int = Field(default=2**24, ge=1024)
     """Tokens per shard file."""
 
-    @field_validator("prepared", "corpus")
+    @field_validator("prepared", "corpus", "prepared_cache")
     @classmethod
-    def _is_a_folder_here(cls, written: str | None) -> str | None:
-        if written is not None and "://" in written:
-            raise ValueError(
-                f"`{written}` is a URL, and training reads prepared text in place, from a disk: name a folder "
-                "of this machine, or one under which the storage is mounted, and copy finished corpora from there"
-            )
+    def _names_a_place(cls, written: str | None, info: ValidationInfo) -> str | None:
+        if written is None:
+            return None
+        if not written.strip():
+            raise ValueError("the path is empty; name a folder, or leave it out")
+        if "::" in written and "://" in written:
+            raise ValueError(f"`{written}` is a chain of URLs, which a corpus cannot be written to; name one URL")
+        if "://" in written and info.field_name == "prepared_cache":
+            raise ValueError(f"`{written}` is a URL, and what is fetched is kept on a disk: name a folder")
         return written
+
+    @model_validator(mode="after")
+    def _cache_belongs_to_a_url(self) -> Data:
+        if self.prepared_cache is not None and not any(
+            "://" in (one or "") for one in (self.prepared, self.corpus)
+        ):
+            raise ValueError(
+                "prepared_cache: neither data.prepared nor data.corpus is a URL, so nothing is fetched; leave "
+                "it out"
+            )
+        return self
+
+    @property
+    def prepared_here(self) -> str:
+        """The folder of this machine for prepared corpora, relative to the recipe."""
+        return (self.prepared_cache or "prepared") if "://" in self.prepared else self.prepared
 
     @model_validator(mode="after")
     def _synthetic_text_is_within_its_share(self) -> Data:

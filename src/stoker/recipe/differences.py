@@ -37,7 +37,7 @@ FREE = (
     Freedom(r"training\.memory\..*", "the same bits, but of compiled blocks the same up to rounding"),
     Freedom(r"data\.mixture\..*", "for steps still to come; what would change the mixture of others is refused"),
     Freedom(r"data\.workers"),
-    Freedom(r"data\.prepared"),
+    Freedom(r"data\.prepared(_cache)?"),
 )
 
 
@@ -82,7 +82,7 @@ def require_compatible(old: Recipe, new: Recipe) -> tuple[Difference, ...]:
             + "\nPut the old values back, or choose another folder (--run FOLDER, or another `name`). What may "
             "change under a run: training.steps, training.micro_batch_size, training.threads, "
             "training.timeout_seconds, layout, checkpoint, recovery, evaluation, telemetry, alerts, "
-            "exporters, data.mixture (of steps still to come), data.workers, data.prepared."
+            "exporters, data.mixture (of steps still to come), data.workers, data.prepared, data.prepared_cache."
         )
     return tuple(difference for difference in found if difference.freedom is not None)
 

@@ -51,8 +51,8 @@ class LoadedRecipe:
 
     @property
     def prepared_folder(self) -> Path:
-        """Folder of prepared corpora."""
-        return self.resolve(self.recipe.data.prepared)
+        """Folder of this machine for prepared corpora: where they are made, or kept of what stands under a URL."""
+        return self.resolve(self.recipe.data.prepared_here)
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = (), *, with_files: bool = False) -> LoadedRecipe:

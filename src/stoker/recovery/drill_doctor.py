@@ -120,7 +120,7 @@ def spoiled(loaded: LoadedRecipe, run: RunDirectory, faults: Sequence[Fault]) ->
 
 def with_own_corpus(loaded: LoadedRecipe, folder: Path) -> LoadedRecipe:
     """The same recipe, with prepared corpora in `folder`."""
-    data = loaded.recipe.data.model_copy(update={"prepared": str(folder)})
+    data = loaded.recipe.data.model_copy(update={"prepared": str(folder), "prepared_cache": None})
     return replace(loaded, recipe=loaded.recipe.model_copy(update={"data": data}))
 
 

@@ -116,7 +116,7 @@ def train_as_one_rank(
     rank, local_rank = _set_by_launcher("RANK"), _set_by_launcher("LOCAL_RANK", "0")
     local_ranks = _set_by_launcher("LOCAL_WORLD_SIZE", "1")
     require_world_size(loaded.recipe.layout, loaded.recipe.shape, _set_by_launcher("WORLD_SIZE"))
-    corpus = find_prepared(loaded)
+    corpus = find_prepared(loaded, progress)
     if corpus is None:
         raise BadInput(f"the corpus of {loaded.path} is not prepared yet; run `stoker prepare {loaded.path}` first")
     with listening() as stop, stopping(run, stop), helping(loaded, run, corpus):

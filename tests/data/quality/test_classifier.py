@@ -16,6 +16,7 @@ from stoker.data.quality.features import BUCKETS, buckets_of, placed_buckets, su
 from stoker.data.quality.model_file import write_model
 from stoker.data.quality.training import Settings, Trained, train_classifier
 from stoker.errors import BadInput
+from tests.data.written_text import english
 
 _GOOD = ["harbour", "town", "under", "long", "evening", "light", "people", "walked", "home", "along", "river"]
 _BAD = ["click", "cheap", "offer", "free", "winner", "bonus", "deal", "discount", "login", "subscribe", "sale"]
@@ -172,3 +173,14 @@ def test_eight_bits_keep_a_weight_within_half_a_step() -> None:
     small, step = quantised(weights)
     assert np.abs(small * step - weights).max() <= step / 2 + 1e-12
     assert quantised(np.zeros(3))[1] == 1.0
+
+
+def test_text_that_is_good_and_bad_is_refused_or_told_with_its_share() -> None:
+    good, bad = ([english(seed, 60) for seed in range(start, start + 100)] for start in (0, 1000))
+    with pytest.raises(BadInput, match=r"are the same \(100% of the smaller side\)"):
+        train_classifier(good, good, Settings(epochs=1))
+    with pytest.raises(BadInput, match=r"50 of 100 .*\(50% of the smaller side\)"):
+        train_classifier(good, [*good[:50], *bad[:50]], Settings(epochs=1))
+    found = train_classifier(good, [*good[:30], *bad, *bad], Settings(epochs=1))
+    assert (found.on_both_sides, found.share_on_both_sides) == (30, 0.3)
+    assert train_classifier(good, bad, Settings(epochs=1)).on_both_sides == 0

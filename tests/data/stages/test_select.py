@@ -202,3 +202,31 @@ def test_without_addresses_a_source_is_a_host_only_where_it_is_told_so(tmp_path:
     switched_off = {"deduplication": {"host_furniture": "off"}, "url_field": "url"}
     off = prepared_pages(tmp_path / "off", pages_of_a_host(30), **switched_off)
     assert set(rows(off)["host_furniture"]) == {None}
+
+
+def test_cleaning_moves_no_document_between_the_splits(tmp_path: Path) -> None:
+    texts = [f"{english(number, 60)}  See also the page\u00a0{number}.   " for number in range(200)]
+    texts += ["short", "!!! ??? !!! ???", "A " * 30]
+    sides: list[dict[str, str]] = []
+    for number, (filters, pattern) in enumerate([(False, None), (True, None), (False, "See also.*")]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        lines = [json.dumps({"text": text, "n": str(n)}) for n, text in enumerate(texts)]
+        (folder / "a.jsonl").write_text("\n".join(lines))
+        source = {"name": "only", "paths": ["a.jsonl"], "id_field": "n", "remove_pattern": pattern}
+        recipe = small_recipe(folder, sources=[source], cleaning={"filters": filters}, held_out=0.2)
+        found = rows(prepare(recipe, Silent()))
+        sides.append(dict(found.select("identifier", "verdict").iter_rows()))
+    held_out = [{name for name, verdict in one.items() if verdict == "held_out"} for one in sides]
+    assert 20 < len(held_out[0]) < 70
+    for one, chosen in zip(sides, held_out, strict=True):
+        left = {name for name, verdict in one.items() if verdict in ("kept", "held_out")}
+        assert chosen == held_out[0] & left
+
+
+def test_texts_that_cleaning_makes_equal_are_on_one_side(tmp_path: Path) -> None:
+    texts = [english(number, 40) + blank * 3 for number in range(60) for blank in ("", " ", "\n", "\u00a0")]
+    corpus = prepared(tmp_path, texts, held_out=0.3, exact=False, near=False)
+    train, held_out = (set(decoded(corpus, "only", split)) for split in ("train", "held_out"))
+    assert held_out
+    assert not train & held_out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +346,74 @@ def test_killed_in_the_middle_it_asks_for_no_row_twice_but_those_under_way(
     assert set(first) & set(again) <= set(first[6:]), "two were under way"
     assert len(set(first) | set(again)) == 16
     assert len(again) == len(set(again))
+
+
+def test_a_server_that_is_away_is_told_of_with_the_attempts_that_are_left(tmp_path: Path) -> None:
+    with fake_server() as gone:
+        url = gone.url
+    said: list[str] = []
+    generator = ServerGenerator(Server(url, "writer", attempts=5), _SAMPLING, lambda seconds: None, said.append)
+    with pytest.raises(StokerError, match="did not answer in 5 attempts"):
+        synthesize(_PROMPTS, _SAMPLING, _AUTHOR, generator, tmp_path / "out.jsonl", Silent())
+    assert said
+    assert all(line.startswith(f"waiting for {url}/chat/completions: ") and "\n" not in line for line in said)
+    left = [int(re.findall(r"(\d+) attempts? left", line)[0]) for line in said]
+    assert left[0] >= 3  # before the first two seconds are over
+    assert left[-1] == 1
+
+
+def test_a_server_that_says_nothing_is_told_of(server: FakeServer, tmp_path: Path) -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        at = Server(f"http://127.0.0.1:{mute.getsockname()[1]}/v1", "writer", attempts=1, timeout=2.5, at_once=1)
+        with pytest.raises(StokerError, match="did not answer in 1 attempt"):
+            list(ServerGenerator(at, _SAMPLING, say=said.append).answers(jobs_of(_PROMPTS, _SAMPLING, _AUTHOR)))
+    assert said == [f"waiting for {at.url}/chat/completions, for at most 2.5 s an answer"]
+    said.clear()
+    list(
+        ServerGenerator(Server(server.url, "writer"), _SAMPLING, say=said.append).answers(
+            jobs_of(_PROMPTS, _SAMPLING, _AUTHOR)
+        )
+    )
+    assert not said
+
+
+class _Page(BaseHTTPRequestHandler):
+    status = 200
+
+    def do_POST(self) -> None:
+        """Answer with a page, as a web server does that knows nothing of completions."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b"<html>\n<body>\nNothing to see\n</body>\n</html>\n"
+        self.send_response(type(self).status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(
+    ("status", "address", "told"),
+    [
+        (200, "http://127.0.0.1:{port}/v1", "answered no JSON, so it is no server of completions: <html> <body>"),
+        (404, "http://127.0.0.1:{port}", "refused the request: 404 .*is the address right up to the version"),
+        (200, "https://127.0.0.1:{port}/v1", "cannot be asked: .*SSL.*; correct --from"),
+        (200, "http://nowhere.invalid/v1", "cannot be asked: .*; correct --from"),
+    ],
+    ids=["a page", "404", "no TLS", "no host"],
+)
+def test_a_wrong_address_is_told_at_once_in_one_line(status: int, address: str, told: str) -> None:
+    handler = type("_Handler", (_Page,), {"status": status})
+    slept: list[float] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as page:
+        thread = threading.Thread(target=page.serve_forever, daemon=True)
+        thread.start()
+        at = Server(address.format(port=page.server_address[1]), "writer", at_once=1)
+        with pytest.raises(BadInput, match=told) as caught:
+            list(ServerGenerator(at, _SAMPLING, slept.append).answers(jobs_of(_PROMPTS, _SAMPLING, _AUTHOR)))
+        page.shutdown()
+        thread.join()
+    assert "\n" not in str(caught.value)
+    assert not slept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.categories import FIRST_PLANES, are_in
 from stoker.data.filters.function_words import CHINESE
 from stoker.data.kernels import compiled
 from stoker.data.minhash import Hashes
 from stoker.data.mojibake import COMMON_AS_GBK
 
 _CODE_POINTS = 0x110000
-_FIRST_PLANES = 0x20000
 _OTHER, _SPACE, _LATIN, _SPACED_LETTER, _HAN, _UNSPACED_LETTER, _DIGIT, _PUNCTUATION, _SYMBOL = range(9)
 _UNSPACED_BLOCKS = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0x2FDF), (0x3040, 0x31FF))
 _HAN_BLOCKS = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
@@ -106,16 +105,9 @@ class Lines:
 def classes() -> npt.NDArray[np.uint8]:
     """The class of each code point in the low bits, and two marks: uint8 [code points]."""
     table = np.full(_CODE_POINTS, _OTHER, dtype=np.uint8)
-    by_category = {
-        "L": _SPACED_LETTER,
-        "M": _SPACED_LETTER,
-        "N": _DIGIT,
-        "P": _PUNCTUATION,
-        "S": _SYMBOL,
-        "Z": _SPACE,
-    }
-    for code_point in range(_FIRST_PLANES):
-        table[code_point] = by_category.get(unicodedata.category(chr(code_point))[0], _OTHER)
+    by_category = {"LM": _SPACED_LETTER, "N": _DIGIT, "P": _PUNCTUATION, "S": _SYMBOL, "Z": _SPACE}
+    for initials, own in by_category.items():
+        table[:FIRST_PLANES][are_in(initials)] = own
     table[[0x09, 0x0A, 0x0C, 0x0D]] = _SPACE
     for blocks, own in ((_UNSPACED_BLOCKS, _UNSPACED_LETTER), (_LATIN_BLOCKS, _LATIN)):
         for first, last in blocks:

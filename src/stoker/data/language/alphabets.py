@@ -12,8 +12,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from stoker.data.categories import are_in, code_points_in
+
 CODE_POINTS = 0x110000
-_FIRST_PLANES = 0x20000
 
 NONE, LATIN, CYRILLIC, ARABIC, DEVANAGARI, HAN, KANA, HANGUL = range(8)
 SHARED = {LATIN: "LATIN", CYRILLIC: "CYRILLIC", ARABIC: "ARABIC", DEVANAGARI: "DEVANAGARI"}
@@ -51,6 +52,9 @@ _NAMED = {name: number for number, name in SHARED.items()} | {
 }
 _NAMED |= {"HIRAGANA": KANA, "KATAKANA": KANA, "HANGUL": HANGUL, "CJK": HAN}
 _HAN_BLOCKS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
+_HANGUL_SYLLABLES = ((0xAC00, 0xD7A3),)
+_NOT_PLAIN = ("Lu", "Lt", "N", "So", "Z", "Cc")
+"""Categories of the characters that have a lower case, or are digits or blanks."""
 
 DIGIT, BLANK, NEW_LINE, GAP = ord("0"), ord(" "), ord("\n"), ord("\t")
 
@@ -59,13 +63,14 @@ DIGIT, BLANK, NEW_LINE, GAP = ord("0"), ord(" "), ord("\n"), ord("\t")
 def alphabet_table() -> npt.NDArray[np.uint8]:
     """The alphabet of each code point, `NONE` for all but letters and their marks; uint8 [0x110000]."""
     table = np.zeros(CODE_POINTS, dtype=np.uint8)
-    for code_point in range(_FIRST_PLANES):
-        character = chr(code_point)
-        if unicodedata.category(character)[0] in "LM":
-            name = unicodedata.name(character, "").removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ")
-            table[code_point] = _NAMED.get(name.partition(" ")[0], NONE)
-    for first, last in _HAN_BLOCKS:
-        table[first : last + 1] = HAN
+    asked = are_in("LM")
+    for own, blocks in ((HAN, _HAN_BLOCKS), (HANGUL, _HANGUL_SYLLABLES)):
+        for first, last in blocks:
+            table[first : last + 1] = own
+            asked[first : last + 1] = False
+    for code_point in np.flatnonzero(asked).tolist():
+        name = unicodedata.name(chr(code_point), "").removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ")
+        table[code_point] = _NAMED.get(name.partition(" ")[0], NONE)
     return table
 
 
@@ -73,7 +78,7 @@ def alphabet_table() -> npt.NDArray[np.uint8]:
 def plain_table() -> npt.NDArray[np.uint32]:
     """Each code point as the model sees it: lower case, digits as 0, blanks as one; uint32 [0x110000]."""
     table = np.arange(CODE_POINTS, dtype=np.uint32)
-    for code_point in range(_FIRST_PLANES):
+    for code_point in code_points_in(_NOT_PLAIN):
         character = chr(code_point)
         if character.isspace():
             table[code_point] = NEW_LINE if character in "\n\r\x0b\x0c\u2028\u2029" else BLANK

@@ -174,14 +174,15 @@ def _weighed(
 @compiled
 def _scores(buckets: Any, letters: int, slots: Any, vectors: Any, rows: Any, alphabet: Any) -> Any:
     """The score of each label that is written in the alphabet, float64 [labels]; of others minus infinity."""
-    hidden = np.zeros(vectors.shape[1], np.float32)
+    sums = np.zeros(vectors.shape[1], np.int32)
     features = 0
     for bucket in buckets:
         slot = slots[bucket]
         if slot >= 0:
-            hidden += vectors[slot]
+            for column in range(sums.size):
+                sums[column] += vectors[slot, column]
             features += 1
-    hidden /= np.float32(np.sqrt(max(features, 1)))
+    hidden = sums.astype(np.float32) / np.float32(np.sqrt(max(features, 1)))
     scores = np.full(rows.shape[0], -np.inf)
     for label in range(rows.shape[0]):
         if alphabet[label] == letters:

@@ -80,11 +80,12 @@ def meaning_of(row: Mapping[str, Any], description: Description) -> str | None:
 
 
 def rule_that_dropped(row: Mapping[str, Any], description: Description) -> RuleNote | None:
-    """The rule that a document was dropped by; None where it was none."""
+    """The rule that a document was dropped by, of those asked of its language; None where it was none."""
     asked = [
         rule
         for source, operator, rule in description.rules()
         if (source.name, operator.name, rule.reason) == (row["source"], row["stage"], row["reason"])
+        and rule.concerns(row["language"])
     ]
     # The ledger's 32 bits may put a measure on the other side of a threshold that it all but equals.
     return next(

@@ -180,7 +180,7 @@ def _running_heads(lines: Sequence[str], written: Sequence[int]) -> set[int]:
 
 def _only_signs(line: str) -> bool:
     """Whether a line is a row of three signs or more that are no layout: `★★★★★`, `◆ ◆ ◆`."""
-    if line[0].isalnum():
+    if line[0].isalnum() or line.isascii():  # all signs of ASCII are layout
         return False
     signs = line.replace(" ", "").replace("\u3000", "")
     return (

@@ -95,12 +95,26 @@ def judge_line(line: str) -> int:
     plain = (_LINK.sub(r"\1", line) if "](" in line else line).strip(_FRAME).lower()
     if not plain:
         return NOT
-    if _is_notice(line) or _COUNT.fullmatch(plain) or _HOME.match(plain) or _LABELLED.fullmatch(plain):
+    if _is_notice(line) or _is_labelled(plain):
         return SURE
-    ends_as_sentence = line.rstrip().endswith(_SENTENCE_END)
-    if _SEPARATOR.search(plain) and _is_row_of_links(plain):
+    if _may_be_separated(plain) and _SEPARATOR.search(plain) and (_HOME.match(plain) or _is_row_of_links(plain)):
         return SURE
-    return _judged(plain, ends_as_sentence)
+    return _judged(plain, line.rstrip().endswith(_SENTENCE_END))
+
+
+def _is_labelled(plain: str) -> bool:
+    """Whether a line is a count (`12 comments`, `likes: 3`) or has a label of furniture (`tags: …`)."""
+    if ":" in plain and _LABELLED.fullmatch(plain):
+        return True
+    may_count = plain[0].isdecimal() or ":" in plain or "(" in plain or "：" in plain or "（" in plain
+    return may_count and _COUNT.fullmatch(plain) is not None
+
+
+def _may_be_separated(plain: str) -> bool:
+    """False for most lines without a separator, which a regular expression would take longer to see."""
+    if not plain.isascii() or not plain.isprintable():
+        return True
+    return "|" in plain or "/" in plain or ">" in plain or "   " in plain
 
 
 def _is_notice(line: str) -> bool:

@@ -25,9 +25,13 @@ from stoker.data.quality.form import NAMES, form_of
 from stoker.data.quality.telling import TellingRun, telling_runs
 from stoker.data.quality.texts import TextDigest, content_draw, group_of, require_texts
 from stoker.data.quality.usual_form import usual_forms
+from stoker.errors import BadInput
 
 _LEAST = 20
 """Documents of each side below which nothing is learnt, and nothing could be said of how well."""
+_SAME_AT_MOST = 0.5
+"""Share of either side's documents that may stand on the other too. Beyond it most of what is learnt contradicts
+itself."""
 _LONGEST_TEXT = 1 << 16
 """Characters of a document that are learnt from: its beginning."""
 
@@ -58,6 +62,10 @@ class Trained:
     good: tuple[TellingRun, ...]
     """Runs that speak most for a text, over all text learnt from; and those that speak most against one."""
     bad: tuple[TellingRun, ...]
+    on_both_sides: int
+    """Different documents that were held up as good and as bad."""
+    share_on_both_sides: float
+    """Of the documents of the side that has fewer."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +81,22 @@ class _Sample:
 def train_classifier(positive: Iterable[str], negative: Iterable[str], settings: Settings) -> Trained:
     """A classifier that tells `positive` texts from `negative` ones. Equal texts count once for each side.
 
-    Raises `BadInput` where either has too few documents to learn from or to judge on.
+    Raises `BadInput` where either has too few documents to learn from or to judge on, or where half of either are
+    on the other side, too.
     """
     digests = TextDigest(), TextDigest()
     learnt, judged = _Sample([], []), _Sample([], [])
+    sides: list[set[bytes]] = []
     for good, texts, digest in ((True, positive, digests[0]), (False, negative, digests[1])):
-        for text in _distinct(digest.through(texts)):
+        sides.append(set())
+        for text in _distinct(digest.through(texts), sides[-1]):
             sample = judged if content_draw(text) < settings.held_out else learnt
             sample.texts.append(text)
             sample.good.append(good)
         name = "positive" if good else "negative"
         require_texts(learnt.good.count(good), _LEAST, f"the {name} text")
         require_texts(judged.good.count(good), 1, f"the {name} text that is held out")
+    both, share = _shared(*sides)
     classifier = _fitted(learnt, settings)
     description = {
         "settings": {name: getattr(settings, name) for name in Settings.__slots__},
@@ -94,15 +106,26 @@ def train_classifier(positive: Iterable[str], negative: Iterable[str], settings:
     found = [Judged(classifier.score(text), good, group_of(text)) for text, good in _pairs(judged)]
     report = report_of(found)
     described = replace(classifier, description=description | {"held_out": report.as_json()})
-    return Trained(described, report, *telling_runs(learnt.texts, learnt.sides, described))
+    return Trained(described, report, *telling_runs(learnt.texts, learnt.sides, described), both, share)
 
 
 def _pairs(sample: _Sample) -> Iterator[tuple[str, bool]]:
     return zip(sample.texts, sample.good, strict=True)
 
 
-def _distinct(texts: Iterable[str]) -> Iterator[str]:
-    seen: set[bytes] = set()
+def _shared(positive: set[bytes], negative: set[bytes]) -> tuple[int, float]:
+    """How many documents are on both sides, and their share of the smaller one. Raises `BadInput` for too many."""
+    both = len(positive & negative)
+    share = both / min(len(positive), len(negative))
+    if share >= _SAME_AT_MOST:
+        raise BadInput(
+            f"{both:,} of {len(positive):,} different positive and {len(negative):,} negative documents are the "
+            f"same ({share:.0%} of the smaller side): what is good and bad teaches nothing; name different text"
+        )
+    return both, share
+
+
+def _distinct(texts: Iterable[str], seen: set[bytes]) -> Iterator[str]:
     for text in texts:
         if (key := hashlib.sha256(text.encode()).digest()) not in seen:
             seen.add(key)

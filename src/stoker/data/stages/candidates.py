@@ -31,6 +31,8 @@ _Text = TypeVar("_Text")
 _HOST = r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?(?:[Ww]{3}\.)?(?P<host>[^/?#:]+)"
 """An address up to its host: one with `www.` and one without are the same."""
 _DIGEST = 32
+_DRAWN = 8
+"""Bytes of a digest that are read as a number."""
 _NOTHING = np.empty(0, np.uint8)
 _PAGES = 1 << 16
 """What the system maps where one byte is touched."""
@@ -46,12 +48,16 @@ class Candidates:
         characters: list[Integers] = []
         source_of_unit: list[int] = []
         contents: list[npt.NDArray[np.uint8]] = []
+        as_read: list[npt.NDArray[np.uint8]] = []
         names = list(dict.fromkeys(unit.source.name for unit in units))
         for unit in units:
-            table = read_histories(folder, [unit], ["content", "text_bytes", "text_characters"]).drop_null()
+            table = read_histories(
+                folder, [unit], ["content", "sha256", "text_bytes", "text_characters"]
+            ).drop_null()
             self._sizes.append(table.column("text_bytes").to_numpy().astype(np.int64))
             characters.append(table.column("text_characters").to_numpy().astype(np.int64))
             contents += [_bytes_of(chunk) for chunk in table.column("content").chunks]
+            as_read += [_bytes_of(chunk)[:, :_DRAWN].copy() for chunk in table.column("sha256").chunks]
             source_of_unit.append(names.index(unit.source.name))
         counts = [len(sizes) for sizes in self._sizes]
         self._starts = np.cumsum([0, *counts])
@@ -64,6 +70,10 @@ class Candidates:
         self.characters: Integers = np.concatenate([np.empty(0, np.int64), *characters])
         self.contents: npt.NDArray[np.uint8] = np.concatenate([np.empty((0, _DIGEST), np.uint8), *contents])
         """SHA-256 of each cleaned text: [documents, 32]."""
+        self.draws: npt.NDArray[np.uint64] = first_number(
+            np.concatenate([np.empty((0, _DRAWN), np.uint8), *as_read])
+        )
+        """A number that each document's text as it was read decides, whatever cleaning does to it: [documents]."""
         self._edits: tuple[Edits, ...] = ()
         self._mapped: dict[int, npt.NDArray[np.uint8]] = {}
         self._touched = 0
@@ -207,6 +217,11 @@ def hosts_of(rows: pa.Table) -> Hashes:
     ]
     hosts = pc.fill_null(pc.utf8_lower(pc.coalesce(*named)), "")
     return np.where(pc.equal(hosts, "").to_numpy(zero_copy_only=False), np.uint64(0), hashes_of(hosts))
+
+
+def first_number(digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """The number with which each digest begins: [digests]."""
+    return np.ascontiguousarray(digests[:, :_DRAWN]).view(">u8").ravel().astype(np.uint64)
 
 
 def _bytes_of(digests: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:

@@ -18,7 +18,7 @@ from stoker.data.deduplication.preference import ranks
 from stoker.data.deduplication.substrings import repeated_substrings
 from stoker.data.minhash import token_hashes
 from stoker.data.quality.shares import REASONS, cuts_of
-from stoker.data.stages.candidates import Candidates, Integers
+from stoker.data.stages.candidates import Candidates, Integers, first_number
 from stoker.data.stages.earlier import EarlierCorpora, Matches, joined_matches
 from stoker.data.stages.spoilt import spoilt
 from stoker.data.synthetic.share import OVER_SHARE, over_share
@@ -88,7 +88,7 @@ class Selection:
 
 
 def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCorpora | None = None) -> Selection:
-    """Hold out by content, drop what is too poor, remove repetitions across sources, then clean what is held out.
+    """Hold out, drop what is too poor, remove repetitions across sources, then clean what is held out.
 
     Held-out documents are chosen before anything is removed, so that no choice of what to keep can move
     text between the splits, and one text is on one side only. What resembles a document of an `earlier` corpus goes
@@ -120,10 +120,17 @@ def select(candidates: Candidates, data: Data, folder: Path, earlier: EarlierCor
 
 
 def _held_out(candidates: Candidates, share: float) -> Integers:
-    """Candidates whose content, read as a number, falls below the share; the lowest one if none does."""
+    """Candidates whose draw falls below the share; of a source the lowest one if none does.
+
+    The draw is of the text as it was read, so that no setting of cleaning moves a document between the splits. Of
+    documents that cleaning makes equal the lowest draw counts for all: one text is on one side only.
+    """
     if share <= 0 or not len(candidates):
         return np.empty(0, np.int64)
-    drawn = np.ascontiguousarray(candidates.contents[:, :8]).view(">u8").ravel().astype(np.uint64)
+    _, text = np.unique(first_number(candidates.contents), return_inverse=True)
+    lowest_of_text = np.full(int(text.max()) + 1, np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(lowest_of_text, text, candidates.draws)
+    drawn = lowest_of_text[text]
     threshold = np.uint64(int(share * 2**64))
     chosen = drawn < threshold
     for source in range(len(candidates.names)):

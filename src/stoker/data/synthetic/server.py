@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -19,11 +21,17 @@ from urllib.parse import urlsplit
 from stoker.data.synthetic.jobs import Answer, Job, Sampling
 from stoker.data.synthetic.writing import OutOfBudget
 from stoker.errors import BadInput, StokerError
+from stoker.plural import counted
+from stoker.wording import one_line
 
 _RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _LONGEST_WAIT = 60.0
 _LONGEST_ASKED_FOR = 3600.0
 """Seconds that a server's `Retry-After` is heeded at most."""
+_LONGEST_TOLD = 200
+"""Characters of what a server says that are shown."""
+_SILENT = 2.0
+"""Seconds for which nothing is said about a server that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +60,23 @@ class ServerGenerator:
     """A server as a generator.
 
     Answers that mean "later" (429, 5xx, a lost connection) are asked again after 1, 2, 4 … seconds or what
-    `Retry-After` says. Raises `BadInput` where the server refuses a request as wrong, `StokerError` where it stays
-    away, and `OutOfBudget`; made for what is no address of a server, it raises `BadInput` at once.
+    `Retry-After` says; `say` is told what is waited for. Raises `BadInput` where the server refuses a request as
+    wrong, or where the address is none of such a server (an unknown host, a certificate that is not trusted, an
+    answer that is no JSON), `StokerError` where it stays away, and `OutOfBudget`; made for what is no address of a
+    server, it raises `BadInput` at once.
     """
 
-    def __init__(self, server: Server, sampling: Sampling, sleep: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        server: Server,
+        sampling: Sampling,
+        sleep: Callable[[float], object] = time.sleep,
+        say: Callable[[str], object] = lambda line: None,
+    ) -> None:
         _require_address(server.url)
-        self._server, self._sampling, self._sleep = server, sampling, sleep
+        self._server, self._sampling, self._sleep, self._say = server, sampling, sleep, say
+        self._address = server.url.rstrip("/") + ("/chat/completions" if server.chat else "/completions")
+        self._quiet_since, self._heard = time.monotonic(), False
         self._lock = threading.Lock()
         self._next_start = 0.0
         self.spent = 0
@@ -78,11 +96,30 @@ class ServerGenerator:
                 failed: Exception | None = None
                 for job, future in asked:
                     try:
+                        self._tell_of_silence(future)
                         yield job, future.result()
                     except StokerError as error:
                         failed = failed or error
                 if failed is not None:
                     raise failed
+
+    def _tell_of_silence(self, answer: Future[Answer]) -> None:
+        """Say what is waited for where no answer at all has come so far and none comes in a moment."""
+        if self._heard or wait([answer], _SILENT).done:
+            return
+        with self._lock:
+            if time.monotonic() - self._quiet_since >= _SILENT:  # else something was just said
+                self._say(f"waiting for {self._address}, for at most {self._server.timeout:g} s an answer")
+
+    def _tell_of_retry(self, why: str, seconds: float, left: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if now + seconds - self._quiet_since >= _SILENT:  # requests at once fail at once: it is said once
+                self._quiet_since = now
+                self._say(
+                    f"waiting for {self._address}: {why}; asked again in {seconds:g} s, "
+                    f"{counted(left, 'attempts')} left"
+                )
 
     def _answer(self, job: Job) -> Answer:
         reply = self._asked(self._body(job))
@@ -115,7 +152,7 @@ class ServerGenerator:
 
     def _asked(self, body: dict[str, Any]) -> Any:
         server = self._server
-        address = server.url.rstrip("/") + ("/chat/completions" if server.chat else "/completions")
+        address = self._address
         headers = {"Content-Type": "application/json"}
         if server.key is not None:
             headers["Authorization"] = f"Bearer {server.key}"
@@ -123,21 +160,41 @@ class ServerGenerator:
         for attempt in range(server.attempts):
             self._wait_for_turn()
             request = urllib.request.Request(address, json.dumps(body).encode(), headers)
-            wait = min(2.0**attempt, _LONGEST_WAIT)
+            pause = min(2.0**attempt, _LONGEST_WAIT)
             try:
                 with urllib.request.urlopen(request, timeout=server.timeout) as response:
-                    return json.loads(response.read())
+                    reply = self._json_of(response.read())
+                    self._quiet_since, self._heard = time.monotonic(), True
+                    return reply
             except urllib.error.HTTPError as error:
-                last = f"{error.code} {error.reason}: {error.read(300).decode(errors='replace').strip()}"
+                last = _told(f"{error.code} {error.reason}: {error.read(300).decode(errors='replace')}")
                 if error.code not in _RETRIED:
-                    raise BadInput(f"{address} refused the request: {last}") from error
+                    hint = " (is the address right up to the version, such as /v1?)" if error.code == 404 else ""
+                    raise BadInput(f"{address} refused the request: {last}{hint}") from error
                 asked = _asked_to_wait(error.headers.get("Retry-After"))
-                wait = wait if asked is None else asked
+                pause = pause if asked is None else asked
             except (OSError, HTTPException, ValueError) as error:  # no connection, half an answer, no JSON
-                last = str(getattr(error, "reason", error)) or type(error).__name__
-            if attempt + 1 < server.attempts:
-                self._sleep(wait)
+                reason = getattr(error, "reason", error)
+                last = _told(str(reason)) or type(error).__name__
+                if _is_wrong_address(reason):
+                    raise BadInput(f"{address} cannot be asked: {last}; correct --from") from error
+            if (left := server.attempts - attempt - 1) > 0:
+                self._tell_of_retry(last, pause, left)
+                self._sleep(pause)
         raise StokerError(f"{address} did not answer in {server.attempts} attempts; the last: {last}")
+
+    def _json_of(self, content: bytes) -> Any:
+        """What the server answered. Raises `ValueError` for what is no JSON, and `BadInput` for a page where no
+        JSON came before: later it is that of a proxy, behind which the server may come back."""
+        try:
+            return json.loads(content)
+        except ValueError:
+            if self._heard or content.lstrip()[:1] != b"<":
+                raise
+            begins = _told(content[:300].decode(errors="replace"))
+            raise BadInput(
+                f"{self._address} answered no JSON, so it is no server of completions: {begins}"
+            ) from None
 
     def _wait_for_turn(self) -> None:
         if self._server.per_minute is None:
@@ -148,6 +205,19 @@ class ServerGenerator:
             self._next_start = start + 60 / self._server.per_minute
         if start > now:
             self._sleep(start - now)
+
+
+def _told(said: str) -> str:
+    return one_line(" ".join(said.split()), _LONGEST_TOLD)
+
+
+def _is_wrong_address(reason: object) -> bool:
+    """Whether asking again is of no use: nobody knows the host, or it does not speak TLS that can be trusted."""
+    if isinstance(reason, socket.gaierror):
+        return reason.errno == socket.EAI_NONAME
+    return isinstance(reason, ssl.SSLCertVerificationError) or (
+        isinstance(reason, ssl.SSLError) and reason.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
+    )
 
 
 def _require_address(url: str) -> None:

@@ -1,0 +1,259 @@
+"""A corpus under a URL is what was prepared, or is not used: fetched once, whole, by one of many processes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from typer.testing import CliRunner
+
+from stoker import cli
+from stoker.data import published
+from stoker.data.corpus import MANIFEST, Corpus
+from stoker.data.prepare import prepare
+from stoker.data.prepared import find_prepared
+from stoker.data.published import LISTING, bring, publish
+from stoker.durable_files import PARTIAL_MARK
+from stoker.errors import BadInput, StokerError
+from stoker.progress import Silent
+from tests.data.small_corpus import folder_bytes, small_recipe, write_text_files
+
+_FETCH = (
+    "import sys; from pathlib import Path; from stoker.data.published import bring; "
+    "from stoker.progress import Silent; assert bring(sys.argv[1], Path(sys.argv[2]), Silent())"
+)
+
+
+class Store(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A file system of its own protocol that counts what is read, and can be made to fail."""
+
+    protocol = ("store",)
+    cachable = False
+    read: ClassVar[Counter[str]] = Counter()
+    fails_at: int | None = None
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(path).removeprefix("store://")
+
+    def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        """Counted, and refused from the `fails_at`th file of a corpus on."""
+        Store.read[path] += 1
+        if Store.fails_at is not None and Store.read.total() > Store.fails_at:
+            raise TimeoutError("the store does not answer")
+        return LocalFileSystem.open(self, path, mode, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def _store() -> Iterator[None]:
+    fsspec.register_implementation("store", Store, clobber=True)
+    Store.read, Store.fails_at = Counter(), None
+    yield
+    Store.fails_at = None
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    folder = tmp_path_factory.mktemp("made")
+    write_text_files(folder / "text", documents=40)
+    return prepare(small_recipe(folder, "data.held_out=0.1"), Silent())
+
+
+@pytest.fixture
+def url(corpus: Corpus, tmp_path: Path) -> str:
+    there = f"store://{tmp_path}/there/c"
+    assert publish(corpus.folder, there, Silent())
+    Store.read = Counter()
+    return there
+
+
+def place(url: str) -> Path:
+    return Path(url.removeprefix("store://"))
+
+
+def test_the_manifest_is_published_last(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    put, pipe = LocalFileSystem.put_file, LocalFileSystem.pipe_file
+    monkeypatch.setattr(Store, "put_file", lambda *a: (written.append(Path(a[2]).name), put(*a)))
+    monkeypatch.setattr(Store, "pipe_file", lambda *a: (written.append(Path(a[1]).name), pipe(*a)))
+    url = f"store://{tmp_path}/there"
+    assert publish(corpus.folder, url, Silent())
+    assert written[-2:] == [LISTING, MANIFEST]
+    assert (
+        len(written) == len(folder_bytes(corpus.folder)) + 2
+    )  # timings.json, which is not compared, and the listing
+    assert not publish(corpus.folder, url, Silent())
+
+
+def test_what_is_fetched_is_what_was_prepared_and_each_file_is_fetched_once(
+    corpus: Corpus, url: str, tmp_path: Path
+) -> None:
+    assert bring(url, tmp_path / "here", Silent())
+    assert folder_bytes(tmp_path / "here") == folder_bytes(corpus.folder)
+    assert set(Store.read.values()) == {1}
+    Store.read = Counter()
+    assert bring(url, tmp_path / "here", Silent())
+    assert Store.read == Counter([str(place(url) / MANIFEST)])
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".fetch")] == []
+    Corpus.open(tmp_path / "here", verify=True)
+
+
+def test_a_folder_without_a_manifest_is_no_corpus(url: str, tmp_path: Path) -> None:
+    (place(url) / MANIFEST).unlink()
+    assert not bring(url, tmp_path / "here", Silent())
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("fails_at", [3, 6, 9])
+def test_a_fetch_that_was_broken_off_goes_on_with_what_is_not_there(
+    corpus: Corpus, url: str, tmp_path: Path, fails_at: int
+) -> None:
+    Store.fails_at = fails_at
+    with pytest.raises(StokerError, match=r"could not be .*the store does not answer") as told:
+        bring(url, tmp_path / "here", Silent())
+    assert "\n" not in str(told.value)
+    assert not (tmp_path / "here").exists()
+    first, Store.read, Store.fails_at = Store.read, Counter(), None
+    assert bring(url, tmp_path / "here", Silent())
+    again = {name for name in Store.read if first[name]}
+    refused = [*first][-1]
+    assert again <= {str(place(url) / MANIFEST), str(place(url) / LISTING), refused}
+    assert folder_bytes(tmp_path / "here") == folder_bytes(corpus.folder)
+
+
+def test_processes_at_once_fetch_once_and_see_no_halves(corpus: Corpus, url: str, tmp_path: Path) -> None:
+    plain = url.replace("store://", "file://")
+    asked = [
+        subprocess.Popen([sys.executable, "-c", _FETCH, plain, str(tmp_path / "here")], stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for process in asked:
+        _, told = process.communicate(timeout=120)
+        assert process.returncode == 0, told.decode()
+    assert folder_bytes(tmp_path / "here") == folder_bytes(corpus.folder)
+
+
+def test_who_waited_for_another_fetch_fetches_nothing(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    locked = published.fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(published.fcntl, "flock", locked)
+        if not here.exists():
+            bring(url, tmp_path / "other", Silent())
+            (tmp_path / "other").rename(here)
+            Store.read = Counter()
+        locked(descriptor, operation)
+
+    monkeypatch.setattr(published.fcntl, "flock", late)
+    assert bring(url, here, Silent())
+    assert not Store.read
+
+
+@pytest.mark.parametrize("suffix", ["tokens", "documents", "parquet", "json"])
+def test_a_file_that_is_not_what_was_published_is_refused(url: str, tmp_path: Path, suffix: str) -> None:
+    files = sorted(path for path in place(url).rglob(f"*.{suffix}") if path.name not in (MANIFEST, LISTING))
+    content = bytearray(files[0].read_bytes())
+    content[len(content) // 2] ^= 1
+    files[0].write_bytes(content)
+    with pytest.raises(StokerError, match=f"{files[0].name}: its content is not what was published"):
+        bring(url, tmp_path / "here", Silent())
+    assert not (tmp_path / "here").exists()
+    assert not [path for path in tmp_path.rglob("*") if PARTIAL_MARK in path.name]
+
+
+def test_a_listing_of_another_corpus_is_refused(url: str, tmp_path: Path) -> None:
+    manifest = json.loads((place(url) / MANIFEST).read_text())
+    (place(url) / MANIFEST).write_text(json.dumps(manifest | {"stoker_version": "another"}))
+    with pytest.raises(StokerError, match="do not belong together"):
+        bring(url, tmp_path / "here", Silent())
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/out", "a/../../out", "a\nb"])
+def test_a_listing_leads_out_of_no_folder(url: str, tmp_path: Path, name: str) -> None:
+    listing = json.loads((place(url) / LISTING).read_text())
+    listing["files"][name] = {"bytes": 1, "sha256": "0"}
+    (place(url) / LISTING).write_text(json.dumps(listing))
+    with pytest.raises(StokerError, match="is no file of a corpus"):
+        bring(url, tmp_path / "here", Silent())
+
+
+def test_another_corpus_at_the_same_url_is_noticed(url: str, tmp_path: Path) -> None:
+    bring(url, tmp_path / "here", Silent())
+    (place(url) / MANIFEST).write_text("{}")
+    with pytest.raises(BadInput, match="is another than the one that is kept of it"):
+        bring(url, tmp_path / "here", Silent())
+
+
+def test_a_store_that_is_away_stops_nobody_who_has_the_corpus(url: str, tmp_path: Path) -> None:
+    bring(url, tmp_path / "here", Silent())
+    Store.fails_at = 0
+    assert bring(url, tmp_path / "here", Silent())
+
+
+def test_a_disk_that_is_full_is_one_line_and_the_fetch_goes_on_later(
+    corpus: Corpus, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+        with pytest.raises(StokerError, match="the disk is full; free some space") as told:
+            bring(url, tmp_path / "here", Silent())
+        assert "\n" not in str(told.value)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
+        with pytest.raises(StokerError, match="does not fit on the disk"):
+            bring(url, tmp_path / "here", Silent())
+    assert bring(url, tmp_path / "here", Silent())
+    assert folder_bytes(tmp_path / "here") == folder_bytes(corpus.folder)
+
+
+def test_prepare_publishes_and_another_machine_finds_it(tmp_path: Path) -> None:
+    for machine in ("one", "two"):
+        (tmp_path / machine).mkdir()
+        write_text_files(tmp_path / machine / "text", documents=40)
+    to = (f"data.prepared=store://{tmp_path}/there", "data.prepared_cache=cache", "data.held_out=0.1")
+    one, two = (small_recipe(tmp_path / machine, *to) for machine in ("one", "two"))
+    assert find_prepared(one) is None
+    made = prepare(one, Silent())
+    assert made.folder.parent == tmp_path / "one" / "cache"
+    found = find_prepared(two)
+    assert found is not None
+    assert found.folder == tmp_path / "two" / "cache" / made.folder.name
+    assert folder_bytes(found.folder) == folder_bytes(made.folder)
+
+    shutil.rmtree(found.folder)
+    (place(f"store://{tmp_path}/there/{made.folder.name}") / MANIFEST).unlink()  # publishing was killed
+    assert find_prepared(two) is None
+    prepare(one, Silent())
+    assert find_prepared(two) is not None
+
+
+def test_a_corpus_is_trained_on_and_looked_into_by_its_url(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"file://{tmp_path}/there"
+    publish(corpus.folder, url, Silent())
+    loaded = small_recipe(tmp_path, corpus=url)  # without the text
+    found = prepare(loaded, Silent())
+    assert found.fingerprint == corpus.fingerprint
+    assert found.folder.parent == tmp_path / "prepared"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for words in (["funnel", url], ["diff", url, str(corpus.folder)], ["funnel", str(loaded.path)]):
+        told = CliRunner().invoke(cli.application, ["data", *words, "--json"], catch_exceptions=False)
+        assert told.exit_code == 0, told.output
+    assert len(list((tmp_path / "cache").rglob(MANIFEST))) == 1
+    told = CliRunner().invoke(cli.application, ["data", "funnel", f"{url}/nothing"])
+    assert told.exit_code != 0
