@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stoker.diagnosis.incidents import together
 from stoker.diagnosis.logit_growth import find_logit_growth
 from stoker.diagnosis.recent_past import Curve, Numbers
+from tests.diagnosis.test_slowness import seen
 
 ROWS, AT = 48, 24
 
@@ -50,3 +52,11 @@ def test_logits_that_stop_growing_by_themselves_are_a_note(seed: int) -> None:
 def test_logits_that_stopped_only_where_attention_is_nearly_saturated_are_warned_of(seed: int) -> None:
     (found,) = find_logit_growth(logits(seed, exponential(0.3, 10)), {})
     assert found.severity == "warning"
+
+
+def test_a_spike_long_after_logits_stopped_growing_is_an_incident_of_its_own() -> None:
+    (grown,) = find_logit_growth(logits(1, exponential(0.17, 6)), {})
+    spike = seen(5 * ROWS - 20, 5 * ROWS - 18).model_copy(update={"kind": "spike", "severity": "note"})
+    assert len(together([grown, spike], 8)) == 2
+    (harmful,) = find_logit_growth(logits(1, exponential(0.3)), {})
+    assert len(together([harmful, spike], 8)) == 1

@@ -67,8 +67,10 @@ def _begin(one: Finding) -> int:
 
 def _end(one: Finding, near: int) -> int:
     end = one.last_step if one.last_step is not None else _begin(one)
-    # These may last for long; what happens much later is another incident.
-    return min(end, _begin(one) + 2 * near) if one.kind in _LASTING else end
+    # These may last for long; what happens much later is another incident. Logits that run away do harm much later,
+    # those that only grew do none.
+    harmless = one.kind == "logit_growth" and one.severity == "note"
+    return min(end, _begin(one) + 2 * near) if one.kind in _LASTING or harmless else end
 
 
 def _same(earlier: Finding, later: Finding, near: int) -> bool:
