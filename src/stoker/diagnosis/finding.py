@@ -42,6 +42,8 @@ Kind = Literal[
 WEIGHT: Mapping[Severity, int] = {"alarm": 2, "warning": 1, "note": 0}
 PACE: tuple[Kind, ...] = ("slow_rank", "throughput_drop", "jitter", "stall")
 """Kinds about how long steps take, and not what they do to the weights."""
+SPOIL: tuple[Kind, ...] = ("silent_corruption", "nan", "divergence")
+"""Kinds after which the weights are not what they should be."""
 Part = Literal["compute", "communication", "data", "host"]
 """What of a step took longer."""
 UNKNOWN = "unknown"
@@ -120,15 +122,15 @@ class Finding(BaseModel):
     remedy: Remedy
 
     @property
-    def rank_of_importance(self) -> tuple[int, int, float, float, int]:
+    def rank_of_importance(self) -> tuple[int, int, bool, float, float, int]:
         """Sorts findings, the most important first: severity; then notes about the pace and what needs nothing done
-        behind others, and what is unknown last; then the evidence for the cause (of notes about the pace: by which
-        factor steps became longer), how sure, and the earlier."""
+        behind others, and what is unknown last; then what spoils the weights; then the evidence for the cause (of
+        notes about the pace: by which factor steps became longer), how sure, and the earlier."""
         of_pace = self.severity == "note" and self.kind in PACE
         known = 2 if self.cause == UNKNOWN else int(of_pace or self.cause == BENIGN)
         sure = round(self.confidence, 2)
         strength = self._longer if of_pace else self.score or 0.0
-        return -WEIGHT[self.severity], known, -strength, -sure, self.first_step or 0
+        return -WEIGHT[self.severity], known, self.kind not in SPOIL, -strength, -sure, self.first_step or 0
 
     @property
     def _longer(self) -> float:
