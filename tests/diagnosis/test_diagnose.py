@@ -19,6 +19,7 @@ from stoker.diagnosis.course import RANKS_CHANGED, course_of
 from stoker.diagnosis.diagnose import without_sameness
 from stoker.diagnosis.in_a_line import in_a_line
 from stoker.diagnosis.telling import in_text
+from stoker.diagnosis.told import told
 from stoker.record import SUPERVISOR, Record, RecordWriter
 from stoker.run_directory import RunDirectory
 
@@ -387,3 +388,12 @@ def test_documents_at_fault_are_those_that_the_step_was_given(tmp_path: Path) ->
     assert spike.first_step == 201
     assert spike.documents[:2] == ((12, 13), (800, 801))
     assert all(first != 802 for first, _ in spike.documents)
+
+
+def test_what_the_loss_said_of_two_gradients_is_told_of_the_wrong_one_and_only_where_it_decided() -> None:
+    asked = {"why": "…", "derivative": 0.5, "error": 0.01, "by_gradients": [0.51, 8.0e3]}
+    decided = event("silent_corruption", 60, ranks=[1], verdict="persistent", arbiter=asked)
+    open_ = event("silent_corruption", 60, ranks=[0, 1], verdict="undecided", arbiter=asked)
+    (named,), (unnamed,) = told([decided], 90), told([open_], 90)
+    assert [(one.expected, one.observed) for one in named.evidence[1:]] == [(0.5, 8.0e3)]
+    assert len(unnamed.evidence) == 1

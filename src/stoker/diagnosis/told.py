@@ -176,10 +176,24 @@ def _corruption(event: Event, went_on: bool) -> Finding:
         "warning" if passing else "alarm",
         remedy("check_machine", ranks=list(ranks)),
         _seen(event, "bits of ranks that should agree", "the same", verdict or "different"),
+        *_arbitrated(event),
         cause="wrong_numbers",
         ranks=ranks,
         **since,
     )
+
+
+def _arbitrated(event: Event) -> Iterator[Evidence]:
+    """What the loss said of two gradients that differed: the one that foretells how it changes is right."""
+    asked = detail_of(event).get("arbiter")
+    if _words(detail_of(event), "verdict") == "undecided" or not isinstance(asked, dict):
+        return
+    if not isinstance(measured := asked.get("derivative"), float):
+        return
+    foretold = asked.get("by_gradients")
+    if isinstance(foretold, list) and foretold and all(isinstance(one, float) for one in foretold):
+        worst = max(foretold, key=lambda one: abs(one - measured))
+        yield _seen(event, "derivative of the loss where the gradients differ, by the wrong one", measured, worst)
 
 
 def _failure(event: Event, went_on: bool) -> Finding:
