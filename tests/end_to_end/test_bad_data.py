@@ -30,7 +30,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
 sys.exit(done.returncode)
 """
 _ORDINARY = 480
-"""MiB that no process of a preparation of ordinary text needs; most of them are Python and its libraries."""
+"""MiB that a process of a preparation of ordinary text needs, about; most of them are Python and its libraries."""
 _UNPACKED = 512
 """MiB that each bomb unpacks to."""
 
@@ -76,6 +76,8 @@ def fates(recipe: Path, name: str) -> list[tuple[str, str | None]]:
 
 
 def test_what_unpacks_to_hundreds_of_megabytes_is_named_and_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").mkdir()
+    _, ordinary = prepared(write_recipe(tmp_path / "ordinary"))
     folder, block = tmp_path / "bombs", b"a" * (16 << 20)
     folder.mkdir()
     packed = gzip.compress(block, 1) * (_UNPACKED // 16)
@@ -100,7 +102,7 @@ def test_what_unpacks_to_hundreds_of_megabytes_is_named_and_takes_little_memory(
     (manifest,) = (tmp_path / "prepared").glob("*/manifest.json")
     rows = Ledger(manifest.parent).rows().collect().to_dicts()
     assert [row["reason"] for row in rows if row["source"] == "zipped"] == ["too_large"]
-    assert peak < _ORDINARY < _UNPACKED
+    assert peak < ordinary + _UNPACKED // 4
 
 
 def test_thousands_of_tiny_files_are_all_read_with_few_of_them_open(tmp_path: Path) -> None:

@@ -152,46 +152,56 @@ class _Preparation:
         """All stages, each skipped as far as it is done; ends with the rename to `final`."""
         warm_up_before_forking(self._recipe.data.deduplication)
         self._executor = executor_of(self._recipe.data)
-        with explained_disk_errors(self.work):
-            for folder in (self._read, self.work / "tokens", self._corpus / "tokenizer"):
-                folder.mkdir(parents=True, exist_ok=True)
-            for folder in [self.work, *(path for path in self.work.rglob("*") if path.is_dir())]:
-                remove_partials(folder)
-            if self._recipe.data.on_error == "stop":
-                given = [(source, [file for file, _ in files]) for source, files in self._inputs.files]
-                require_text_fields(given, self._recipe.data.cleaning.maximum_document_bytes)
-            units = plan_units(self._inputs.files)
-            with self._timed("read and clean"):
-                self._read_and_clean(units)
-            candidates = Candidates(self._read, units)
-            with self._timed("select"):
-                selection = self._selected(candidates)
-                candidates = candidates.with_edits(selection.edits)
-            with self._timed("train the tokenizer"):
-                encoder = self._tokenizer(candidates, selection)
-            with self._timed("tokenise"):
-                shards = tokenise(
-                    candidates,
-                    selection,
-                    self._recipe.tokenizer,
-                    self._corpus,
-                    self.work / "tokens",
-                    self._recipe.data.shard_tokens,
-                    self._executor,
-                    self._progress,
-                )
-            with self._timed("write the ledger"):
-                write_ledger(
-                    self._read, units, self._notes(), candidates, selection, shards, self._corpus, self._progress
-                )
-            manifest = self._manifest(candidates, selection, shards, encoder)
-            if (settings := self._recipe.data.deduplication).keep_signatures:
-                trained = selection.of(SPLITS["train"])
-                manifest[SIGNATURES] = write_signatures(candidates, trained, settings, self._corpus)
-            write_json(self._corpus / MANIFEST, manifest)
-            write_json(self._corpus / TIMINGS, self._timings(units, candidates))
-            publish_folder(self._corpus, final)
+        try:
+            with explained_disk_errors(self.work):
+                for folder in (self._read, self.work / "tokens", self._corpus / "tokenizer"):
+                    folder.mkdir(parents=True, exist_ok=True)
+                self._remove_partials()
+                self._stages(final)
+        except StokerError:
+            self._remove_partials()  # of workers that were ended in the middle of a file
+            raise
         shutil.rmtree(self.work, ignore_errors=True)
+
+    def _remove_partials(self) -> None:
+        for folder in [self.work, *(path for path in self.work.rglob("*") if path.is_dir())]:
+            remove_partials(folder)
+
+    def _stages(self, final: Path) -> None:
+        if self._recipe.data.on_error == "stop":
+            given = [(source, [file for file, _ in files]) for source, files in self._inputs.files]
+            require_text_fields(given, self._recipe.data.cleaning.maximum_document_bytes)
+        units = plan_units(self._inputs.files)
+        with self._timed("read and clean"):
+            self._read_and_clean(units)
+        candidates = Candidates(self._read, units)
+        with self._timed("select"):
+            selection = self._selected(candidates)
+            candidates = candidates.with_edits(selection.edits)
+        with self._timed("train the tokenizer"):
+            encoder = self._tokenizer(candidates, selection)
+        with self._timed("tokenise"):
+            shards = tokenise(
+                candidates,
+                selection,
+                self._recipe.tokenizer,
+                self._corpus,
+                self.work / "tokens",
+                self._recipe.data.shard_tokens,
+                self._executor,
+                self._progress,
+            )
+        with self._timed("write the ledger"):
+            write_ledger(
+                self._read, units, self._notes(), candidates, selection, shards, self._corpus, self._progress
+            )
+        manifest = self._manifest(candidates, selection, shards, encoder)
+        if (settings := self._recipe.data.deduplication).keep_signatures:
+            trained = selection.of(SPLITS["train"])
+            manifest[SIGNATURES] = write_signatures(candidates, trained, settings, self._corpus)
+        write_json(self._corpus / MANIFEST, manifest)
+        write_json(self._corpus / TIMINGS, self._timings(units, candidates))
+        publish_folder(self._corpus, final)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

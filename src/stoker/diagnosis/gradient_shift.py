@@ -31,6 +31,8 @@ _ON_ITS_SIDE = 0.85
 """Of the sixteen rows before and the sixteen after."""
 _MOST_TREND = 0.35
 """Of the change, by which the eight rows before it differ from the eight before those."""
+_AT_LEAST = 0.25
+"""Of the change, that each module shows: what one part has nothing of is no other scale."""
 _ALIKE = 0.4
 """Of the change, that modules may differ by."""
 _OF_MEDIANS = 0.4
@@ -104,7 +106,10 @@ def _changes(by_module: Mapping[str, Curve], step: int) -> dict[str, float]:
 
 def _is_alike(curve: Curve, at: int, change: float, by_module: Mapping[str, Curve]) -> bool:
     changes = np.array(list(_changes(by_module, int(curve.steps[at])).values()))
-    return changes.size < 2 or bool(np.median(np.abs(changes - change)) < _ALIKE * abs(change))
+    if changes.size < 2:
+        return True
+    least = float((np.sign(change) * changes).min())
+    return bool(np.median(np.abs(changes - change)) < _ALIKE * abs(change) and least > _AT_LEAST * abs(change))
 
 
 def _finding(

@@ -58,8 +58,8 @@ class Data(Section):
     deduplication: Deduplication = Deduplication()
     mixture: Mixing = Mixing()
     held_out: float = Field(default=0.01, ge=0, lt=0.5)
-    """Share of documents held out for evaluation, chosen by a hash of their text as it was read, before anything is
-    removed: cleaning moves no document between the splits."""
+    """Share of documents held out for evaluation, chosen by a hash of their text as it was read. That is before
+    anything is removed, so that cleaning moves no document between the splits."""
     synthetic_share_at_most: float | None = Field(default=None, ge=0, lt=1)
     """Share of the training text that may be of `synthetic` sources. Weights that give them more are refused. Where
     sources are taken in proportion to their size, synthetic documents are drawn by content until their bytes are

@@ -154,6 +154,7 @@ class Injection:
 
     def _weight(self) -> Tensor:
         assert self._trainer is not None, "weights are there from the first step on"
+        self._trainer.saver.settle()  # what is being saved is the state before it
         held = self._trainer.step.model.held
         return next(
             _local(one.parameter.data) for one in held if one.is_parameter and _local(one.parameter).numel()
