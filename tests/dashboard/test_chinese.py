@@ -132,27 +132,22 @@ def test_every_event_that_has_english_words_has_chinese_ones(name: str) -> None:
     assert without is not None or name in ("saved", "failure", "spike", "divergence", "slow_rank", "alert")
 
 
+STOOD_OUT = {
+    "measure": "loss",
+    "observed": 5.373,
+    "expected": 3.594,
+    "samples": [11992, 12000],
+    "response": "wait",
+}
+
+
 def test_what_the_guard_saw_is_told_with_the_last_sample_of_the_step_and_not_the_next() -> None:
-    detail = {
-        "measure": "loss",
-        "observed": 5.373,
-        "expected": 3.594,
-        "samples": [11992, 12000],
-        "response": "wait",
-    }
-    told = in_a_line({"event": "spike", "detail": detail})
+    told = in_a_line({"event": "spike", "detail": STOOD_OUT})
     assert told == "loss 5.373, its recent median 3.594; samples 11,992 to 11,999; response: wait"
 
 
 def test_what_the_guard_saw_is_told_in_chinese_with_the_samples_of_the_step() -> None:
-    detail = {
-        "measure": "loss",
-        "observed": 5.373,
-        "expected": 3.594,
-        "samples": [11992, 12000],
-        "response": "wait",
-    }
-    told = in_a_chinese_line({"event": "spike", "detail": detail})
+    told = in_a_chinese_line({"event": "spike", "detail": STOOD_OUT})
     assert told == "损失为 5.373，近期中位数 3.594；样本 11992 至 11999；处理：继续"
     again = {"verdict": "clear", "ranks": [], "losses": [5.373, 5.373]}
     said = in_a_chinese_line({"event": "replayed", "detail": again})

@@ -141,7 +141,7 @@ JUNK: dict[str, tuple[Kind, str | None, str, set[str]]] = {
         "prose",
         "zh",
         "set tidb_enable_clustered_index to on before the cluster starts \n" * 2
-        + "and tidb_mem_quota_query limits what one query of the session may take\n"
+        + "and tidb_mem_quota_query limits what one query of the cluster may take\n"
         + "寧쏉퀺뻣혙쥫퓚쇋쟗춼풪닢횮쿂쟑뫎쥑쇇켳 寧쏉퀺뻣혙쥫퓚쇋쟗춼풪닢",
         {"misread_script"},
     ),

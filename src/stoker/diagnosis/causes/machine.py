@@ -183,7 +183,7 @@ def _how_waits_came(incident: Incident, member: Finding) -> Iterator[Sign]:
     at = int(np.searchsorted(steps, first))
     end = int(np.searchsorted(steps, member.last_step or steps[-1], side="right"))
     before, during = (
-        waited[max(0, at - 32 - _MARGIN) : at - _MARGIN],
+        waited[max(0, at - 32 - _MARGIN) : max(0, at - _MARGIN)],
         waited[at + _MARGIN : min(end, at + _COMPARED)],
     )
     if before.size < 4 or during.size < 4:
