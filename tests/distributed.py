@@ -5,8 +5,10 @@ Nothing here needs a port, and nothing outlives the call.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
+import signal
 import tempfile
 import time
 import traceback
@@ -25,6 +27,9 @@ torch.set_num_threads(1)
 _GRACE_SECONDS = 5.0
 """How long the other ranks may take to end by themselves after one has failed."""
 
+_WRITE_SECONDS = 0.5
+"""How long a rank may take to write its stack."""
+
 
 class RankFailed(AssertionError):
     """A rank ended without a result, or not in time."""
@@ -38,19 +43,24 @@ def run_ranks(function: Callable[..., Any], ranks: int, *args: Any, timeout: flo
     and exceptions are pickled. Ends its own processes, whatever happens.
     """
     context = get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         processes: list[ForkProcess] = []
         receivers: list[connection.Connection] = []
         try:
             for rank in range(ranks):
                 receiver, sender = context.Pipe(duplex=False)
-                arguments = (function, rank, ranks, Path(folder) / "store", sender, args)
+                arguments = (function, rank, ranks, folder, sender, args)
                 process = context.Process(target=_rank_main, args=arguments, daemon=True)
                 process.start()
                 sender.close()
                 processes.append(process)
                 receivers.append(receiver)
             return _collect(receivers, processes, time.monotonic() + timeout)
+        except BaseException as error:
+            for note in _where_they_wait(processes, folder):
+                error.add_note(note)
+            raise
         finally:
             for process in processes:
                 if process.is_alive():
@@ -85,19 +95,37 @@ def _collect(receivers: list[connection.Connection], processes: list[ForkProcess
     return [results[rank] for rank in range(len(receivers))]
 
 
+def _where_they_wait(processes: list[ForkProcess], folder: Path) -> list[str]:
+    """The stack of each rank that has not ended: what the others of a collective that timed out waited for."""
+    files = [_stack_file(folder, rank) for rank in range(len(processes))]
+    asked = [rank for rank, process in enumerate(processes) if process.is_alive() and files[rank].exists()]
+    for rank in asked:
+        os.kill(processes[rank].pid or 0, signal.SIGUSR1)
+    time.sleep(_WRITE_SECONDS if asked else 0)
+    stacks = {rank: files[rank].read_text().partition(" in _rank_main")[0] for rank in asked}
+    return [f"rank {rank} was at:\n{stack}" for rank, stack in stacks.items()]
+
+
+def _stack_file(folder: Path, rank: int) -> Path:
+    return folder / f"stack of rank {rank}"
+
+
 def _rank_main(
     function: Callable[..., Any],
     rank: int,
     ranks: int,
-    store_file: Path,
+    folder: Path,
     sender: connection.Connection,
     args: tuple[Any, ...],
 ) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
+    stack = _stack_file(folder, rank).open("w")
+    faulthandler.register(signal.SIGUSR1, stack)
     message: bytes
     try:
-        message = pickle.dumps((function(rank, ranks, dist.FileStore(str(store_file), ranks), *args), None))
+        store = dist.FileStore(str(folder / "store"), ranks)
+        message = pickle.dumps((function(rank, ranks, store, *args), None))
     except BaseException as error:
         note = f"on rank {rank}:\n{traceback.format_exc()}"
         error.add_note(note)
