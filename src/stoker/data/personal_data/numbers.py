@@ -26,7 +26,13 @@ _CARD_CONTEXT = re.compile(
 )
 _SSN = re.compile(_ALONE + r"([0-9]{3})-([0-9]{2})-([0-9]{4})" + _ENDS)
 _IPV4 = re.compile(r"(?<![\w.\-/:])([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})(?![\w\-]|\.\w)")
-_VERSION_BEFORE = re.compile(r"(?i)(?:\bv|version|ver\.?|release|rev\.?|版本|section|§|oid)[\s:=]*$")
+_VERSION_BEFORE = re.compile(
+    r"(?i)(?:(?:\bv|version|ver\.?|release|rev\.?|版本|section|§|oid)[\s:=]*|[<>=~]=\s*"
+    r"|\b(?:new|changes) in [\w+.\-]+ +|\b(?:up|down)(?:dated?|graded?) to +|[升降]级[到至为] *)$"
+)
+_FRACTION_BEFORE = re.compile(r"(?<![\w.])-?\d*\.\d+(?:-\d*\.\d+)*[ ,]$")
+_FRACTION_BEHIND = re.compile(r"[ ,\-]-?(?!\d+(?:\.\d+){3})\d*\.\d")
+"""Between two fractions four numbers with dots are coordinates of a drawing, written without blanks."""
 _NORTH_AMERICA = re.compile(
     r"(?<![\w.\-+])(?<!\d )(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}([-. ]))[2-9][0-9]{2}(?(1)\1|[-. ])[0-9]{4}"
     r"(?![\w\-]|\.\d|[ ,]\d)"
@@ -46,6 +52,20 @@ _CHINESE_LANDLINE = re.compile(
 )
 _TOLD_PHONE = re.compile(
     r"(?i)(?:tel|phone|mobile|cell|call|whatsapp|fax|contact|电话|電話|手机|手機|联系|聯繫|热线|微信|致电|传真)"
+)
+_TOLD_DIRECTLY = re.compile(
+    r"(?i)(?:\b(?:tele)?(?:phone|fax|fon)|\btel|\bt[ée]l[ée](?:phone|fono|fone|fon|fax)|\bmobile|\bcell|电话|電話|手机|手機"
+    r"|传真|傳真)(?: ?(?:number|no)\.?|号码?|號碼?)?(?:\. ?:?| ?[:：]|(?<=[\u4e00-\u9fff]))\s?\(?$"
+)
+_NATIONAL = re.compile(r"(?:[0-9]{2,5}\)[ \-]?)?[0-9]{2,8}(?:[ .\-][0-9]{2,8}){0,5}(?![\w\-]|\.\d|[ ,]\d)")
+"""As people write numbers where they live; believed only behind a word for telephone."""
+_NO_NATIONAL = re.compile(
+    r"(?:1?[ \-]?8(?:00|33|44|55|66|77|88)|400)[ \-.]"
+    r"|(?:19|20)[0-9]{2}[ .\-]?(?:[01][0-9](?:[ .\-]?[0-3][0-9])?|20[0-9]{2})(?!\d)"
+)
+"""Numbers of services, years and dates."""
+_NUMBER_OF_A_THING = re.compile(
+    r"(?i)(?:单号|單號|订单|訂單|编号|編號|序号|序號|流水号|书号|學號|学号|\bQQ|\bID|\bISBN)[号是为]?\s?[:：#]?\s?$"
 )
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 _COUNTRY_CODES = re.compile(
@@ -91,14 +111,28 @@ def _phones(text: str, first: int, last: int) -> Iterator[Found]:
             continue
         if 8 <= len(digits) <= 15 and _COUNTRY_CODES.match(digits) and not digits.endswith("00000"):
             yield *match.span(), "phone"
-    for pattern in (_NORTH_AMERICA, _CHINESE_LANDLINE):
-        for match in pattern.finditer(text, max(0, first - 1), last):
+    for match in _NORTH_AMERICA.finditer(text, max(0, first - 1), last):
+        # Three numbers with blanks between them stand in many a table.
+        if match[1] != " " or _TOLD_PHONE.search(_before(text, match.start())):
             yield *match.span(), "phone"
+    for match in _CHINESE_LANDLINE.finditer(text, max(0, first - 1), last):
+        yield *match.span(), "phone"
+    yield from _national_phones(text, first)
     for match in _CHINESE_MOBILE.finditer(text, first, last):
         before = _before(text, match.start())
         told = _TOLD_PHONE.search(before) or _CHINESE.search(before)
-        if told and not match[0].endswith("0000"):
+        if told and not match[0].endswith("0000") and not _NUMBER_OF_A_THING.search(before):
             yield *match.span(), "phone"
+
+
+def _national_phones(text: str, first: int) -> Iterator[Found]:
+    if not _TOLD_DIRECTLY.search(_before(text, first)) or _NO_NATIONAL.match(text, first):
+        return
+    match = _NATIONAL.match(text, first)
+    if match is not None and 7 <= len(_digits(match[0])) <= 15:
+        opened = ")" in match[0] and text[first - 1] == "("
+        if opened or ")" not in match[0]:
+            yield first - opened, match.end(), "phone"
 
 
 def _machines(text: str, first: int, last: int) -> Iterator[Found]:
@@ -114,7 +148,9 @@ def _machines(text: str, first: int, last: int) -> Iterator[Found]:
             continue
         address = ipaddress.IPv4Address(match[0])
         of_one_machine = address.is_global and not address.is_multicast and octets[3] not in (0, 255)
-        if of_one_machine and not _VERSION_BEFORE.search(_before(text, match.start())):
+        before = _before(text, match.start())
+        drawn = _FRACTION_BEFORE.search(before) and _FRACTION_BEHIND.match(text, match.end())
+        if of_one_machine and not drawn and not _VERSION_BEFORE.search(before):
             yield *match.span(), "ip_address"
 
 

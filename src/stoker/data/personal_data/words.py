@@ -14,6 +14,8 @@ _LOCAL_PART = re.compile(r"[A-Za-z0-9_+](?:[A-Za-z0-9._%+\-]{0,62}[A-Za-z0-9_])?
 _DOMAIN = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,61}[A-Za-z0-9])?\.){1,6}([A-Za-z]{2,18})(?![A-Za-z0-9\-])")
 _NO_PERSON = frozenset(("git", "svn", "hg", "noreply", "no-reply", "donotreply"))
 _RESERVED = re.compile(r"(?i)(?:^|\.)(?:example\.(?:com|org|net)|example|test|invalid|localhost|local)$")
+_LONGEST_COMMON_ENDING = 3
+_OBJECTS = ("self", "cls", "this", "np", "torch")
 _LOGIN = re.compile(r"://[^\s/@]*$")
 """What stands before the sign in `https://name:password@host`."""
 _PICTURES = ("png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico")
@@ -50,7 +52,10 @@ def emails(text: str) -> Iterator[Found]:
         before = text[max(0, at - 256) : at]
         local = _LOCAL_PART.search(before[-64:]) if before else None
         domain = _DOMAIN.match(text, at + 1) if local is not None else None
-        if local is not None and domain is not None and _is_person(local[0], domain) and not _LOGIN.search(before):
+        if local is None or domain is None or _is_product(text, domain):
+            at = text.find("@", at + 1)
+            continue
+        if _is_person(local[0], domain) and not _LOGIN.search(before):
             yield at - len(local[0]), domain.end(), "email"
         at = text.find("@", at + 1)
 
@@ -58,6 +63,12 @@ def emails(text: str) -> Iterator[Found]:
 def _is_person(local: str, domain: re.Match[str]) -> bool:
     known_not = local.lower() in _NO_PERSON or domain[1].lower() in _FILE_ENDINGS
     return not known_not and _RESERVED.search(domain[0]) is None
+
+
+def _is_product(text: str, domain: re.Match[str]) -> bool:
+    """Whether the sign stands between matrices: `x@self.weight`, `a@b.reshape(2, 3)`."""
+    called = text.startswith(("(", "["), domain.end()) and len(domain[1]) > _LONGEST_COMMON_ENDING
+    return called or domain[0].split(".", 1)[0] in _OBJECTS
 
 
 def key_at(text: str, first: int, last: int) -> Iterator[Found]:
