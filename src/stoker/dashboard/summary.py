@@ -21,6 +21,7 @@ _MOST_EVENTS = 3000
 _ROUTINE = ("saved", "clock", "finding")
 
 
+@np.errstate(over="ignore")  # a record may hold any figure
 def summary_of(run: WatchedRun) -> dict[str, Any]:
     """Name, folder, state and last figures; reads only the newest rows."""
     recent = run.columns.recent("step", _RECENT).tail(_RECENT)
