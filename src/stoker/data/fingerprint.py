@@ -27,7 +27,7 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 7
+RULES = 8
 """Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out, or what is
 measured of it."""
 HASHES_FILE = ".hashes.json"

@@ -160,6 +160,12 @@ JUNK: dict[str, tuple[Kind, str | None, str, set[str]]] = {
         "def f(x):\n    return x + 1\n" + '    "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqQUJDREVG"\n' * 12,
         {"binary_like"},
     ),
+    "a short file that is one string of bytes": (
+        "code",
+        None,
+        'rn_("' + "BQLAAACgT7gUbu9kcwUCwAAAQEu" * 6 + '")',
+        {"binary_like"},
+    ),
     "minified code": (
         "code",
         None,
