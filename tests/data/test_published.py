@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,13 @@ from fsspec.implementations.local import LocalFileSystem
 from typer.testing import CliRunner
 
 from stoker import cli
-from stoker.data import published
+from stoker.data import place_of_url
 from stoker.data.corpus import MANIFEST, Corpus
+from stoker.data.place_of_url import LISTING
 from stoker.data.prepare import prepare
 from stoker.data.prepared import find_prepared
-from stoker.data.published import LISTING, bring, publish
+from stoker.data.published import bring
+from stoker.data.publishing import publish
 from stoker.durable_files import PARTIAL_MARK
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
@@ -36,12 +39,16 @@ _FETCH = (
 
 
 class Store(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """A file system of its own protocol that counts what is read, and can be made to fail."""
+    """A file system of its own protocol that counts what is read and written, and can be made to fail."""
 
     protocol = ("store",)
     cachable = False
     read: ClassVar[Counter[str]] = Counter()
     fails_at: int | None = None
+    written: ClassVar[Counter[str]] = Counter()
+    """Bytes by path."""
+    refuses_after: int | None = None
+    """Files."""
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -54,13 +61,23 @@ class Store(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
             raise TimeoutError("the store does not answer")
         return LocalFileSystem.open(self, path, mode, **kwargs)
 
+    def put_file(self, here: str, there: str, **kwargs: Any) -> None:
+        """Counted; after `refuses_after` files, half of one is written and then the store is gone."""
+        content = Path(here).read_bytes()
+        if Store.refuses_after is not None and len(Store.written) >= Store.refuses_after:
+            Path(there).write_bytes(content[: len(content) // 2])
+            raise TimeoutError("the store does not answer")
+        Store.written[there] += len(content)
+        Path(there).write_bytes(content)
+
 
 @pytest.fixture(autouse=True)
 def _store() -> Iterator[None]:
     fsspec.register_implementation("store", Store, clobber=True)
     Store.read, Store.fails_at = Counter(), None
+    Store.written, Store.refuses_after = Counter(), None
     yield
-    Store.fails_at = None
+    Store.fails_at, Store.refuses_after = None, None
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +107,116 @@ def test_the_manifest_is_published_last(corpus: Corpus, tmp_path: Path, monkeypa
     url = f"store://{tmp_path}/there"
     assert publish(corpus.folder, url, Silent())
     assert written[-2:] == [LISTING, MANIFEST]
-    assert (
-        len(written) == len(folder_bytes(corpus.folder)) + 2
-    )  # timings.json, which is not compared, and the listing
+    assert len(written) == len(folder_bytes(corpus.folder)) + 1  # the listing
     assert not publish(corpus.folder, url, Silent())
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("sent", [1, 4, 7])
+def test_a_publication_that_was_broken_off_sends_nothing_again(
+    corpus: Corpus, tmp_path: Path, sent: int, noted: bool
+) -> None:
+    own = tmp_path / "own" / "c"
+    shutil.copytree(corpus.folder, own)
+    url = f"store://{tmp_path}/there"
+    Store.refuses_after = sent
+    with pytest.raises(StokerError, match=r"could not be written: the store does not answer"):
+        publish(own, url, Silent())
+    first, Store.written, Store.refuses_after = Store.written, Counter(), None
+    notes = list(own.parent.glob(".publish-*"))
+    assert len(notes) == 1
+    if not noted:  # as on another machine: what stands there is read and compared
+        notes[0].unlink()
+    assert len(first) == sent
+    assert publish(own, url, Silent())
+    assert not first.keys() & Store.written.keys()
+    sizes = {name: len(content) for name, content in folder_bytes(corpus.folder).items()}
+    assert first.total() + Store.written.total() == sum(sizes.values())
+    assert set(Store.read) & set(first) == (set() if noted else set(first))
+    assert not list(own.parent.glob(".publish-*"))
+    assert bring(url, tmp_path / "here", Silent())
+    assert folder_bytes(tmp_path / "here") == folder_bytes(corpus.folder)
+
+
+def test_what_was_changed_at_the_url_since_it_was_sent_is_sent_again(corpus: Corpus, tmp_path: Path) -> None:
+    own, url = tmp_path / "own" / "c", f"store://{tmp_path}/there"
+    shutil.copytree(corpus.folder, own)
+    Store.refuses_after = 4
+    with pytest.raises(StokerError):
+        publish(own, url, Silent())
+    changed = Path(next(iter(Store.written)))
+    content = bytearray(changed.read_bytes())
+    content[0] ^= 1
+    changed.write_bytes(content)
+    os.utime(changed, (1, 1))
+    Store.refuses_after = None
+    assert publish(own, url, Silent())
+    assert bring(url, tmp_path / "here", Silent())
+    assert folder_bytes(tmp_path / "here") == folder_bytes(corpus.folder)
+
+
+def test_two_machines_that_publish_at_once_leave_one_whole_corpus(corpus: Corpus, tmp_path: Path) -> None:
+    one, two, url = tmp_path / "one" / "c", tmp_path / "two" / "c", f"store://{tmp_path}/there"
+    for own, seconds in ((one, 1), (two, 2)):
+        shutil.copytree(corpus.folder, own)
+        (own / "timings.json").write_text(json.dumps({"seconds": seconds}))
+    publish(one, url, Silent())
+    listing = (tmp_path / "there" / LISTING).read_bytes()
+    (tmp_path / "there" / MANIFEST).unlink()  # the other began before the manifest was there
+    publish(two, url, Silent())
+    assert (tmp_path / "there" / LISTING).read_bytes() == listing
+    assert bring(url, tmp_path / "here", Silent())
+
+
+def test_a_bucket_that_is_not_there_is_not_made(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("a bucket was made")
+
+    monkeypatch.setattr(Store, "exists", lambda _, path: path != "no-such-bucket")
+    monkeypatch.setattr(Store, "makedirs", refused)
+    with pytest.raises(StokerError, match="there is no `no-such-bucket`"):
+        publish(corpus.folder, "store://no-such-bucket/corpora/c", Silent())
+
+
+def test_another_corpus_at_a_url_is_not_written_over(corpus: Corpus, url: str, tmp_path: Path) -> None:
+    (place(url) / MANIFEST).write_text("{}")
+    with pytest.raises(BadInput, match="another corpus than this one stands at"):
+        publish(corpus.folder, url, Silent())
+    assert (place(url) / MANIFEST).read_text() == "{}"
+
+
+def test_no_permission_names_the_credentials(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError("Forbidden")
+
+    monkeypatch.setattr(Store, "put_file", refused)
+    with pytest.raises(StokerError, match="Forbidden; look at the credentials"):
+        publish(corpus.folder, f"store://{tmp_path}/there", Silent())
+
+
+def test_a_place_that_is_slow_to_answer_is_waited_for_aloud(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Heard(Silent):
+        said: ClassVar[list[str]] = []
+
+        def say(self, line: str) -> None:
+            self.said.append(line)
+
+    opened = Store.open
+
+    def slow(self: Store, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        deadline = time.monotonic() + 5
+        while not Heard.said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return opened(self, path, mode, **kwargs)
+
+    monkeypatch.setattr(place_of_url, "_WORD_AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(Store, "open", slow)
+    assert bring(url, tmp_path / "here", Heard())
+    assert Heard.said[0].startswith(f"waiting for an answer: {url}")
 
 
 def test_what_is_fetched_is_what_was_prepared_and_each_file_is_fetched_once(
@@ -148,17 +271,17 @@ def test_who_waited_for_another_fetch_fetches_nothing(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = tmp_path / "here"
-    locked = published.fcntl.flock
+    locked = place_of_url.fcntl.flock
 
     def late(descriptor: int, operation: int) -> None:
-        monkeypatch.setattr(published.fcntl, "flock", locked)
+        monkeypatch.setattr(place_of_url.fcntl, "flock", locked)
         if not here.exists():
             bring(url, tmp_path / "other", Silent())
             (tmp_path / "other").rename(here)
             Store.read = Counter()
         locked(descriptor, operation)
 
-    monkeypatch.setattr(published.fcntl, "flock", late)
+    monkeypatch.setattr(place_of_url.fcntl, "flock", late)
     assert bring(url, here, Silent())
     assert not Store.read
 

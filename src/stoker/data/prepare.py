@@ -32,7 +32,8 @@ from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.operators import operators_of
-from stoker.data.published import bring, publish, url_in
+from stoker.data.published import bring, url_in
+from stoker.data.publishing import TIMINGS, publish
 from stoker.data.quality.shares import cuts_of
 from stoker.data.reading.first_documents import require_text_fields
 from stoker.data.reading.units import Unit, plan_units
@@ -59,8 +60,6 @@ from stoker.progress import Progress
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
-
-TIMINGS = "timings.json"
 
 
 def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
