@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 import fsspec
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from typer.testing import CliRunner
 
 from stoker import cli
 from stoker.data import place_of_url
 from stoker.data.corpus import MANIFEST, Corpus
+from stoker.data.ledger import Ledger
 from stoker.data.place_of_url import LISTING
 from stoker.data.prepare import prepare
 from stoker.data.prepared import find_prepared
@@ -30,6 +30,7 @@ from stoker.data.publishing import publish
 from stoker.durable_files import PARTIAL_MARK
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
+from tests.data.counted_store import Store
 from tests.data.small_corpus import folder_bytes, small_recipe, write_text_files
 
 _FETCH = (
@@ -37,38 +38,7 @@ _FETCH = (
     "from stoker.progress import Silent; assert bring(sys.argv[1], Path(sys.argv[2]), Silent())"
 )
 
-
-class Store(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """A file system of its own protocol that counts what is read and written, and can be made to fail."""
-
-    protocol = ("store",)
-    cachable = False
-    read: ClassVar[Counter[str]] = Counter()
-    fails_at: int | None = None
-    written: ClassVar[Counter[str]] = Counter()
-    """Bytes by path."""
-    refuses_after: int | None = None
-    """Files."""
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(path).removeprefix("store://")
-
-    def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
-        """Counted, and refused from the `fails_at`th file of a corpus on."""
-        Store.read[path] += 1
-        if Store.fails_at is not None and Store.read.total() > Store.fails_at:
-            raise TimeoutError("the store does not answer")
-        return LocalFileSystem.open(self, path, mode, **kwargs)
-
-    def put_file(self, here: str, there: str, **kwargs: Any) -> None:
-        """Counted; after `refuses_after` files, half of one is written and then the store is gone."""
-        content = Path(here).read_bytes()
-        if Store.refuses_after is not None and len(Store.written) >= Store.refuses_after:
-            Path(there).write_bytes(content[: len(content) // 2])
-            raise TimeoutError("the store does not answer")
-        Store.written[there] += len(content)
-        Path(there).write_bytes(content)
+_NEW = [f"A text that stood nowhere before, of number {number} and {number * number} words." for number in range(9)]
 
 
 @pytest.fixture(autouse=True)
@@ -97,103 +67,6 @@ def url(corpus: Corpus, tmp_path: Path) -> str:
 
 def place(url: str) -> Path:
     return Path(url.removeprefix("store://"))
-
-
-def test_the_manifest_is_published_last(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
-    put, pipe = LocalFileSystem.put_file, LocalFileSystem.pipe_file
-    monkeypatch.setattr(Store, "put_file", lambda *a: (written.append(Path(a[2]).name), put(*a)))
-    monkeypatch.setattr(Store, "pipe_file", lambda *a: (written.append(Path(a[1]).name), pipe(*a)))
-    url = f"store://{tmp_path}/there"
-    assert publish(corpus.folder, url, Silent())
-    assert written[-2:] == [LISTING, MANIFEST]
-    assert len(written) == len(folder_bytes(corpus.folder)) + 1  # the listing
-    assert not publish(corpus.folder, url, Silent())
-
-
-@pytest.mark.parametrize("noted", [True, False])
-@pytest.mark.parametrize("sent", [1, 4, 7])
-def test_a_publication_that_was_broken_off_sends_nothing_again(
-    corpus: Corpus, tmp_path: Path, sent: int, noted: bool
-) -> None:
-    own = tmp_path / "own" / "c"
-    shutil.copytree(corpus.folder, own)
-    url = f"store://{tmp_path}/there"
-    Store.refuses_after = sent
-    with pytest.raises(StokerError, match=r"could not be written: the store does not answer"):
-        publish(own, url, Silent())
-    first, Store.written, Store.refuses_after = Store.written, Counter(), None
-    notes = list(own.parent.glob(".publish-*"))
-    assert len(notes) == 1
-    if not noted:  # as on another machine: what stands there is read and compared
-        notes[0].unlink()
-    assert len(first) == sent
-    assert publish(own, url, Silent())
-    assert not first.keys() & Store.written.keys()
-    sizes = {name: len(content) for name, content in folder_bytes(corpus.folder).items()}
-    assert first.total() + Store.written.total() == sum(sizes.values())
-    assert set(Store.read) & set(first) == (set() if noted else set(first))
-    assert not list(own.parent.glob(".publish-*"))
-    assert bring(url, tmp_path / "here", Silent())
-    assert folder_bytes(tmp_path / "here") == folder_bytes(corpus.folder)
-
-
-def test_what_was_changed_at_the_url_since_it_was_sent_is_sent_again(corpus: Corpus, tmp_path: Path) -> None:
-    own, url = tmp_path / "own" / "c", f"store://{tmp_path}/there"
-    shutil.copytree(corpus.folder, own)
-    Store.refuses_after = 4
-    with pytest.raises(StokerError):
-        publish(own, url, Silent())
-    changed = Path(next(iter(Store.written)))
-    content = bytearray(changed.read_bytes())
-    content[0] ^= 1
-    changed.write_bytes(content)
-    os.utime(changed, (1, 1))
-    Store.refuses_after = None
-    assert publish(own, url, Silent())
-    assert bring(url, tmp_path / "here", Silent())
-    assert folder_bytes(tmp_path / "here") == folder_bytes(corpus.folder)
-
-
-def test_two_machines_that_publish_at_once_leave_one_whole_corpus(corpus: Corpus, tmp_path: Path) -> None:
-    one, two, url = tmp_path / "one" / "c", tmp_path / "two" / "c", f"store://{tmp_path}/there"
-    for own, seconds in ((one, 1), (two, 2)):
-        shutil.copytree(corpus.folder, own)
-        (own / "timings.json").write_text(json.dumps({"seconds": seconds}))
-    publish(one, url, Silent())
-    listing = (tmp_path / "there" / LISTING).read_bytes()
-    (tmp_path / "there" / MANIFEST).unlink()  # the other began before the manifest was there
-    publish(two, url, Silent())
-    assert (tmp_path / "there" / LISTING).read_bytes() == listing
-    assert bring(url, tmp_path / "here", Silent())
-
-
-def test_a_bucket_that_is_not_there_is_not_made(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise AssertionError("a bucket was made")
-
-    monkeypatch.setattr(Store, "exists", lambda _, path: path != "no-such-bucket")
-    monkeypatch.setattr(Store, "makedirs", refused)
-    with pytest.raises(StokerError, match="there is no `no-such-bucket`"):
-        publish(corpus.folder, "store://no-such-bucket/corpora/c", Silent())
-
-
-def test_another_corpus_at_a_url_is_not_written_over(corpus: Corpus, url: str, tmp_path: Path) -> None:
-    (place(url) / MANIFEST).write_text("{}")
-    with pytest.raises(BadInput, match="another corpus than this one stands at"):
-        publish(corpus.folder, url, Silent())
-    assert (place(url) / MANIFEST).read_text() == "{}"
-
-
-def test_no_permission_names_the_credentials(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError("Forbidden")
-
-    monkeypatch.setattr(Store, "put_file", refused)
-    with pytest.raises(StokerError, match="Forbidden; look at the credentials"):
-        publish(corpus.folder, f"store://{tmp_path}/there", Silent())
 
 
 def test_a_place_that_is_slow_to_answer_is_waited_for_aloud(
@@ -380,3 +253,60 @@ def test_a_corpus_is_trained_on_and_looked_into_by_its_url(
     assert len(list((tmp_path / "cache").rglob(MANIFEST))) == 1
     told = CliRunner().invoke(cli.application, ["data", "funnel", f"{url}/nothing"])
     assert told.exit_code != 0
+
+
+def test_a_corpus_is_held_against_one_that_is_published(tmp_path: Path, url: str, corpus: Corpus) -> None:
+    write_text_files(tmp_path / "text", documents=40)
+    (tmp_path / "text" / "new.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in _NEW))
+    source = [{"name": "english", "paths": ["text/english.jsonl", "text/new.jsonl"], "language": "en"}]
+    fetched: dict[str, Any] = {"prepared": f"store://{tmp_path}/out", "prepared_cache": "c"}
+    made = {
+        one: prepare(small_recipe(tmp_path, sources=source, deduplication={"against": [one]}, **to), Silent())
+        for one, to in ((url, fetched), (str(corpus.folder), {}))
+    }
+    one, other = made.values()
+    assert one.folder.parent == tmp_path / "c"
+    assert one.fingerprint == other.fingerprint
+    assert folder_bytes(one.folder) == folder_bytes(other.folder)
+    reasons = Ledger(one.folder).rows().collect()["reason"].to_list()
+    assert reasons.count("in_earlier_corpus") > 20
+    earlier = Ledger(one.folder).sample("in_earlier_corpus", 1)[0]
+    told = CliRunner().invoke(
+        cli.application, ["data", "why", str(tmp_path / "recipe.yaml"), earlier["identifier"]]
+    )
+    assert told.exit_code == 0, told.output
+    with pytest.raises(BadInput, match="there is no prepared corpus at"):
+        prepare(small_recipe(tmp_path, sources=source, deduplication={"against": [f"{url}/none"]}), Silent())
+
+
+def test_a_dropped_document_of_a_published_corpus_reads_as_it_did_where_its_source_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_text_files(tmp_path / "text", documents=40)
+    sources = [
+        {"name": "english", "paths": [f"store://{tmp_path}/text/english.jsonl"], "language": "en"},
+        {"name": "chinese", "paths": [f"store://{tmp_path}/text/chinese.txt"], "documents": "line"},
+        {"name": "code", "paths": ["text/code"], "kind": "code"},
+    ]
+    made = prepare(small_recipe(tmp_path, sources=sources, prepared=f"file://{tmp_path}/there"), Silent())
+    there = f"file://{tmp_path}/there/{made.fingerprint}"
+    dropped = [row for row in Ledger(made.folder).sample("exact_duplicate", 50) if row["source"] != "code"]
+    assert {row["source"] for row in dropped} == {"english", "chinese"}
+
+    def why(identifier: str) -> str:
+        told = CliRunner().invoke(cli.application, ["data", "why", there, identifier, "--json"])
+        assert told.exit_code == 0, told.output
+        (row,) = json.loads(told.stdout)
+        return str(row["excerpt"] or row["excerpt_missing"])
+
+    for row in dropped:
+        file = Path(row["file"].removeprefix("store://"))
+        line = file.read_bytes().decode("utf-8" if file.suffix == ".jsonl" else "gbk").splitlines()
+        assert why(row["identifier"])[:20] in line[int(row["position"].split()[1]) - 1]
+    (tmp_path / "text" / "english.jsonl").write_text('{"text": "another"}\n' * 60)
+    assert "that has changed" in why(next(row["identifier"] for row in dropped if row["source"] == "english"))
+    (tmp_path / "text" / "chinese.txt").unlink()
+    assert "names no file that is there" in why(
+        next(row["identifier"] for row in dropped if row["source"] == "chinese")
+    )

@@ -58,8 +58,8 @@ def explained(what: str, missing: bool = False) -> Iterator[None]:
         raise Unreachable(f"{what}: {' '.join(str(error).split())} is not there") from error
     except PermissionError as error:
         raise Unreachable(
-            f"{what}: {' '.join(str(error).split()) or 'no permission'}; look at the credentials that the package of "
-            "the protocol finds, and at what they allow (reading, writing and listing)"
+            f"{what}: {' '.join(str(error).split()) or 'no permission'}; look at the credentials that the package "
+            "of the protocol finds, and at what they allow (reading, writing and listing)"
         ) from error
     except Exception as error:  # each protocol has errors of its own
         told = " ".join(str(error).split())

@@ -268,7 +268,7 @@ class _Preparation:
 
     def _earlier(self) -> EarlierCorpora | None:
         """The corpora that this one is held against, if any."""
-        corpora = earlier_corpora(self._loaded)
+        corpora = earlier_corpora(self._loaded, self._progress)
         return EarlierCorpora(corpora, self._recipe.data.deduplication, self.work) if corpora else None
 
     def _tokenizer(self, candidates: Candidates, selection: Selection) -> TextEncoder:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from stoker.data.corpus import MANIFEST
+from stoker.data.imported import FETCHED
 from stoker.data.place_of_url import LISTING, Unreachable, alone, chunks_of, content_at, explained, is_url
 from stoker.durable_files import (
     durable_file,
@@ -42,7 +43,7 @@ def url_in(prepared: str, fingerprint: str) -> str | None:
 
 def folder_of_url(parent: Path, url: str) -> Path:
     """Where in `parent` the corpus at `url` is kept: a name that the URL alone decides."""
-    return parent / f"url-{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:16]}"
+    return parent / f"{FETCHED}{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:16]}"
 
 
 def is_here(folder: Path) -> bool:
