@@ -5,13 +5,14 @@
 Two copies of a small model over gloo, one thread each. In each draw one rank spoils one gradient, each time that it
 computes it: a bit of one element is flipped, noise is added to all of it, or what `stoker drill` does happens
 (`bitflip_local_gradient`: a bit of the first element of the first parameter). Votes of two are even, so that
-without the arbiter every draw stays undecided; the table says what the loss makes of it. Weights and samples are
-the same in all draws.
+without the arbiter every draw stays undecided; the tables say what the loss makes of it, by the bit and by the
+error's norm over the gradient's. Weights are the same in all draws, samples are not.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import time
@@ -39,18 +40,18 @@ VOCABULARY, LENGTH, SEQUENCES, WIDTH = 256, 32, 2, 32
 WARMED_UP = 12
 """Steps that are trained before anything goes wrong."""
 BITS = (30, 29, 28, 27, 26, 25, 24, 23, 31, 22, 20, 16)
-SIZES = (100.0, 10.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4)
-"""Of noise: the norm of the error over that of the gradient."""
+DECADES = range(2, -6, -1)
+"""Sizes of errors are told from 10 to the power of each; noise is drawn of all of them alike."""
 VERDICTS = ("unseen", "right", "undecided", "wrong")
 
 
 class Fault(NamedTuple):
     """How one gradient is spoilt."""
 
-    table: str
+    kind: str
     """`bit`, `noise` or `drill`."""
-    row: float
-    """Which bit, or how much noise."""
+    how: float
+    """Which bit, or how much noise, over the norm of the gradient."""
     rank: int
     leaf: float
     """Which parameter, as a share of all."""
@@ -61,17 +62,21 @@ class Fault(NamedTuple):
         """A wrong copy of it."""
         wrong = gradient.clone()
         flat = wrong.view(-1)
-        if self.table == "drill":
-            _flip(wrong, int(self.row))
-        elif self.table == "bit":
+        if self.kind == "drill":
+            _flip(wrong, int(self.how))
+        elif self.kind == "bit":
             zeros = int((flat == 0).sum())
             at = int(flat.abs().argsort()[min(zeros + int(self.place * (len(flat) - zeros)), len(flat) - 1)])
-            _flip(flat[at : at + 1], int(self.row))
+            _flip(flat[at : at + 1], int(self.how))
         else:
             draw = torch.Generator().manual_seed(int(self.place * 2**31))
             noise = torch.randn(flat.shape, generator=draw)
-            flat += self.row * flat.norm() / noise.norm() * noise
+            flat += self.how * flat.norm() / noise.norm() * noise
         return wrong
+
+    def size(self, gradient: torch.Tensor, wrong: torch.Tensor) -> float:
+        """The norm of the error over that of the gradient."""
+        return float((wrong.double() - gradient.double()).norm() / gradient.double().norm())
 
 
 def recipe_of(precision: str) -> Recipe:
@@ -95,17 +100,17 @@ def recipe_of(precision: str) -> Recipe:
 
 
 def faults_of(draws: int, seed: int) -> list[Fault]:
-    """`draws` of each row of the first two tables, and as many of the third as there are bits in all."""
+    """`draws` of each bit and of each decade of noise, and as many of drills as there are of bits in all."""
     dice = random.Random(seed)
-    rows: list[tuple[str, float]] = [("bit", bit) for bit in BITS] + [("noise", size) for size in SIZES]
-    found = [Fault(*row, number % RANKS, dice.random(), dice.random()) for row in rows for number in range(draws)]
-    return found + [
-        Fault("drill", dice.randrange(32), number % RANKS, 0.0, 0.0) for number in range(draws * len(BITS))
-    ]
+    kinds = [("bit", float(bit)) for bit in BITS for _ in range(draws)]
+    kinds += [("noise", 10 ** (decade + dice.random())) for decade in DECADES for _ in range(draws)]
+    found = [Fault(*one, number % RANKS, dice.random(), dice.random()) for number, one in enumerate(kinds)]
+    drills = range(draws * len(BITS))
+    return found + [Fault("drill", float(dice.randrange(32)), one % RANKS, 0.0, 0.0) for one in drills]
 
 
 def measure(rank: int, store: str, precision: str, faults: list[Fault]) -> list[Any]:
-    """A verdict on each fault, and the seconds of processor time of a step and of finding out."""
+    """The verdict on each fault and, where this rank has it, its size; and what finding out took, in steps."""
     torch.set_num_threads(1)
     recipe, feed = recipe_of(precision), MadeUp(VOCABULARY, LENGTH, SEQUENCES)
     with join_world(recipe.layout, rank, torch.device("cpu"), dist.FileStore(store, RANKS), 60) as world:
@@ -116,26 +121,30 @@ def measure(rank: int, store: str, precision: str, faults: list[Fault]) -> list[
         step = partial(train, with_modules=False, stop=False)
         steps = [(number, feed.micro_batches(number, rank, RANKS)) for number in range(1, WARMED_UP + 1)]
         plain = statistics.median([timed(partial(step, *one))[1] for one in steps])
-        number, own = WARMED_UP + 1, leaves(model)
-        verdicts, seconds = [], []
-        for fault in faults:
-            leaf, handle = own[int(fault.leaf * len(own))], None
-            if rank == fault.rank:
-                handle = leaf.register_hook(fault.spoil)  # type: ignore[no-untyped-call]
+        own, verdicts, seconds = leaves(model), [], []
+        for number, fault in enumerate(faults, WARMED_UP + 1):
+            leaf, sizes = own[int(fault.leaf * len(own))], [0.0]
+
+            def spoilt(gradient: torch.Tensor, fault: Fault = fault, sizes: list[float] = sizes) -> torch.Tensor:
+                wrong = fault.spoil(gradient)
+                sizes.append(fault.size(gradient, wrong))
+                return wrong
+
+            handle = leaf.register_hook(spoilt) if rank == fault.rank else None  # type: ignore[no-untyped-call]
             with opinion.asked(number, 1):
                 step(number, feed.micro_batches(number, rank, RANKS))
+            said = "unseen"
             if train.guard.doubted:
                 verdict, spent = timed(partial(opinion.find, number, 1))
                 seconds.append(spent / plain)
                 by_votes = judge(verdict.votes, world.layout)
                 assert by_votes is not None, "there was a disagreement"
                 assert by_votes.kind == "undecided", "votes of two are even"
-                alone = "right" if verdict.ranks == (fault.rank,) else "wrong"
-                verdicts.append("undecided" if verdict.kind == "undecided" else alone)
-            else:
-                verdicts.append("unseen")
+                said = "right" if verdict.ranks == (fault.rank,) else "wrong"
+                said = "undecided" if verdict.kind == "undecided" else said
             if handle is not None:
                 handle.remove()
+            verdicts.append([said, sizes[-1]])
     return [verdicts, statistics.median(seconds)]
 
 
@@ -152,20 +161,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     faults = faults_of(given.draws, given.seed)
-    (verdicts, ratio), *_ = on_ranks(measure, given.precision, faults)
-    print(f"{date.today()}, {given.precision}, {len(faults)} draws; finding out took {ratio:.1f} steps")
-    counted = Counter((fault.table, fault.row, verdict) for fault, verdict in zip(faults, verdicts, strict=True))
+    found = on_ranks(measure, given.precision, faults)
+    said = [verdict for verdict, _ in found[0][0]]
+    sizes = [found[fault.rank][0][number][1] for number, fault in enumerate(faults)]
+    print(f"{date.today()}, {given.precision}, {len(faults)} draws; finding out took {found[0][1]:.1f} steps")
     print(f"| fault | {' | '.join(VERDICTS)} |\n|---|---|---|---|---|")
-    shown: list[tuple[str, str, Sequence[float]]] = [("bit", f"{bit}", [bit]) for bit in BITS]
-    shown += [("noise", f"{size:g}", [size]) for size in SIZES]
-    shown += [("drill", f"{bits[0]} to {bits[-1]}", bits) for bits in (range(31, 22, -1), range(22, -1, -1))]
-    shown += [
-        (table, "all", [row for _, row in sorted({one[:2] for one in faults if one[0] == table})])
-        for table in ("bit", "noise", "drill")
-    ]
-    for table, name, rows in shown:
-        figures = [sum(counted[table, row, verdict] for row in rows) for verdict in VERDICTS]
-        print(f"| {table} {name} | {' | '.join(map(str, figures))} |")
+    for bit in BITS:
+        show(f"bit {bit}", [one for one, fault in zip(said, faults, strict=True) if fault[:2] == ("bit", bit)])
+    for kind in ("bit", "noise", "drill"):
+        own = [(size, one) for size, one, fault in zip(sizes, said, faults, strict=True) if fault.kind == kind]
+        show(f"{kind}, all", [one for _, one in own])
+        for decade in DECADES:
+            bounds = 10.0**decade, 10.0 ** (decade + 1) if decade < DECADES[0] else math.inf
+            show(f"{kind} of {bounds[0]:g} and more", [one for size, one in own if bounds[0] <= size < bounds[1]])
+        show(f"{kind} of less", [one for size, one in own if size < 10.0 ** DECADES[-1]])
+
+
+def show(what: str, said: Sequence[str]) -> None:
+    """One row of the table, where there is anything to count."""
+    if said:
+        counted = Counter(said)
+        print(f"| {what} | {' | '.join(str(counted[one]) for one in VERDICTS)} |")
 
 
 if __name__ == "__main__":
