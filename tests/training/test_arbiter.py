@@ -19,7 +19,7 @@ from stoker.parallel.alone import leaves
 from stoker.parallel.nudge import nudged
 from stoker.parallel.placement import local
 from stoker.recipe import Recipe
-from stoker.training.arbiter import DISTANCES, Derivative, extrapolated, worth_keeping, wrong_of
+from stoker.training.arbiter import DISTANCES, Derivative, differing, extrapolated, worth_keeping, wrong_of
 from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
 from tests.distributed import run_ranks
@@ -59,6 +59,18 @@ def test_a_verdict_takes_one_that_fits_and_one_that_is_many_times_its_error_off(
     assert wrong_of(foretold, own, measured) == wrong
     turned = None if wrong is None else 1 - wrong
     assert wrong_of((foretold[1], foretold[0]), (own[1], own[0]), measured) == turned
+
+
+@given(*[st.dictionaries(st.integers(0, 5), st.integers(0, 2))] * 2)
+def test_both_copies_ask_about_the_same_gradients_whatever_each_has_seen(
+    mine: dict[int, int], theirs: dict[int, int]
+) -> None:
+    """Otherwise one would wait for what the other never sends."""
+    places = differing(mine, theirs)
+    assert places == differing(theirs, mine)
+    assert places == [
+        place for place in range(6) if mine.get(place, 3) != theirs.get(place, mine.get(place, 3)) and place in mine
+    ]
 
 
 def test_of_large_gradients_the_smallest_are_kept_and_at_least_one() -> None:
