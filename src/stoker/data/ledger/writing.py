@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from stoker.data.ledger.description import Description, SourceNote, Stretch, measures_of
 from stoker.data.ledger.hashing import hashes_of
 from stoker.data.ledger.index import MOST_ROWS, PLACE, Hashes, Places, write_identifiers
+from stoker.data.ledger.origins import write_origins
 from stoker.data.ledger.schema import (
     DESCRIPTION,
     FILES,
@@ -24,6 +25,7 @@ from stoker.data.ledger.schema import (
     PLACES,
     SUMMARY,
     ledger_schema,
+    origins_name,
     part_name,
 )
 from stoker.data.ledger.summary import summarised, summed
@@ -101,6 +103,8 @@ class LedgerWriter:
         whole = pa.concat_tables(self._waiting) if self._waiting else self.schema.empty_table()
         part, rest = whole.slice(0, self._part_rows), whole.slice(self._part_rows)
         self._write_table(part, part_name(self._parts))
+        with durable_file(self._folder / origins_name(self._parts)) as stream:
+            write_origins(stream, part)
         self._waiting, self._waiting_rows = [rest] if rest.num_rows else [], rest.num_rows
         self._parts += 1
 
