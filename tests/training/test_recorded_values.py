@@ -100,10 +100,15 @@ def test_a_batch_digest_is_that_of_the_tokens_that_the_step_was_given(corpus: Co
     recipe = _recipe(Layout())
     _train(single_process_world(CPU), recipe, corpus.folder, tmp_path)
     feed = Feed(corpus, recipe)
+    seen = 0
     for row in _rows(tmp_path, "step"):
-        tokens = feed.global_batch(row["step"]).tokens.numpy().astype("<u4")
+        batch = feed.global_batch(row["step"])
+        tokens = batch.tokens.numpy().astype("<u4")
         assert row["batch_digest"] == hashlib.blake2b(tokens.tobytes(), digest_size=16).hexdigest()
         assert (row["first_sample"], row["last_sample"]) == (8 * row["step"] - 8, 8 * row["step"])
+        seen += row["tokens"]
+        assert (row["tokens"], row["tokens_seen"]) == (int((batch.targets >= 0).sum()), seen)
+        assert (row["accumulation"], row["ranks"], row["attempt"]) == (4, 1, 1)
 
 
 @pytest.mark.parametrize("gate", ["softmax", "sigmoid"])
