@@ -20,6 +20,7 @@ from stoker.data.ledger.funnel import funnel_of
 from stoker.data.ledger.index import PLACE, Hashes, Identifiers, Places
 from stoker.data.ledger.origins import ORIGIN, Origin, Origins
 from stoker.data.ledger.schema import (
+    CUT_SUMS,
     DESCRIPTION,
     FILES,
     FORMAT,
@@ -55,6 +56,13 @@ class Ledger:
     def summary(self) -> pl.DataFrame:
         """Sums by everything that a funnel is asked for, see `stoker.data.ledger.summary`."""
         return self._frame(SUMMARY)
+
+    def cuts(self) -> pl.DataFrame | None:
+        """In how many of the documents that stay something was cut, see `stoker.data.ledger.cuts`.
+
+        None of a ledger of before, which does not say it.
+        """
+        return self._frame(CUT_SUMS) if (self._folder / CUT_SUMS).exists() else None
 
     def funnel(self) -> list[dict[str, Any]]:
         """From what was read to what is trained on, stage by stage for each source: see `funnel_of`."""
