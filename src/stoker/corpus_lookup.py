@@ -71,13 +71,15 @@ def recorded_steps(run: RunDirectory) -> tuple[dict[int, Stretches], dict[int, s
     """By step, as the run's record has them: the samples of those that were given others than the recipe's, and the
     digests of all batches. Empty where nothing is recorded yet."""
     from stoker.record import Record
+    from stoker.record.given_samples import given_stretches
 
     rows = Record(run.record).steps(["given_samples", "batch_digest"])
 
     def of(name: str) -> list[tuple[int, str]]:
         return list(rows.select("step", name).drop_nulls().iter_rows()) if name in rows.columns else []
 
-    return {step: json.loads(told) for step, told in of("given_samples")}, dict(of("batch_digest"))
+    given = {step: given_stretches(told) for step, told in of("given_samples")}
+    return {step: stretches for step, stretches in given.items() if stretches}, dict(of("batch_digest"))
 
 
 def recipe_at(path: Path) -> LoadedRecipe | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from shlex import quote
@@ -43,6 +44,7 @@ def prepare(recipe: RecipePath, overrides: Overrides = None, json: AsJson = Fals
         from stoker.data.statistics import corpus_table
 
         leave_pandas_out()
+    gc.freeze()  # once here: it would be looked through at every turn, in a tenth of a second
     corpus = prepare_corpus(loaded, progress_for(json))
     if json:
         print_json({"folder": str(corpus.folder), **corpus.manifest})

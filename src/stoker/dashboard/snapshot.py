@@ -52,6 +52,7 @@ class Snapshot:
         return "\n".join(shortened(line, width) for line in lines)
 
 
+@np.errstate(over="ignore")  # a record may hold any figure
 def snapshot_of(run: WatchedRun) -> Snapshot:
     """The run as it is now."""
     run.refresh()

@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from stoker.dashboard.columns import History, Integers, Numbers, RankColumns, history_of
-from stoker.diagnosis.course import Event, course_of
+from stoker.diagnosis.course import Event, course_of, readable
 from stoker.recipe import Model
 from stoker.recipe.size import flops_per_token, parameter_count
 from stoker.record import MONITOR, SUPERVISOR, Record
@@ -62,6 +62,10 @@ class WatchedRun:
                 self._others[rank] = RankColumns(self.directory.record, rank, _COLUMNS_OF_OTHER_RANKS)
             self._others[rank].refresh()
             return self._others[rank]
+
+    def wrote(self, rank: int) -> bool:
+        """Whether a rank has written anything; of the first it is taken for granted."""
+        return rank == 0 or rank in self._others or rank_folder(self.directory.record, rank).is_dir()
 
     @property
     def ranks(self) -> list[int]:
@@ -177,7 +181,7 @@ class WatchedRun:
 
         def make() -> list[Event]:
             try:
-                alerts = [one for one in self.record.events(MONITOR) if one.get("event") == "alert"]
+                alerts = [readable(one) for one in self.record.events(MONITOR) if one.get("event") == "alert"]
                 return sorted([*course_of(self.record, self.under_way), *alerts], key=time_of)
             except (OSError, ValueError, pl.exceptions.PolarsError):
                 return []
