@@ -316,7 +316,8 @@ def test_a_run_without_a_readable_record_has_a_page(tmp_path: Path, what: str) -
     "path",
     [
         "lines?line=loss", "lines?line=what:0:loss", "lines?line=step:zero:loss", "lines?line=derived:0:x",
-        "lines?pixels=0", "lines?pixels=many", "lines?unit=miles", "lines?begin=nan", "moment?step=x", "moment",
+        "lines?pixels=0", "lines?pixels=many",
+        "lines?pixels=" + "9" * 5000, "lines?unit=miles", "lines?begin=nan", "moment?step=x", "moment",
         "near?at=1", "lines?" + "&".join(["line=step:0:loss"] * 65),
     ],
 )  # fmt: skip

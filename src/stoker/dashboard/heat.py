@@ -46,7 +46,10 @@ def heat_of_modules(run: WatchedRun, measure: str, window: Window) -> bytes:
 def _in_order(name: str) -> list[tuple[int, int, str]]:
     """Sorts `blocks.2` before `blocks.10`, and the embedding first."""
     first = {"embedding": 0, "blocks": 1}.get(name.split(".")[0], 2)
-    return [(first, 0, ""), *((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in name.split("."))]
+    return [
+        (first, 0, ""),
+        *((0, int(part), "") if part.isdecimal() and len(part) < 10 else (1, 0, part) for part in name.split(".")),
+    ]
 
 
 def _packed(rows: dict[str, Line | None], window: Window, empty: Sequence[str] = ()) -> bytes:

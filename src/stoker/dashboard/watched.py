@@ -17,7 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from stoker.dashboard.columns import History, Integers, Numbers, RankColumns, history_of
-from stoker.diagnosis.course import Event, course_of
+from stoker.diagnosis.course import Event, course_of, readable
 from stoker.recipe import Model
 from stoker.recipe.size import flops_per_token, parameter_count
 from stoker.record import MONITOR, SUPERVISOR, Record
@@ -69,6 +69,10 @@ class WatchedRun:
             if not self.removed:
                 self._others[rank].refresh()
             return self._others[rank]
+
+    def wrote(self, rank: int) -> bool:
+        """Whether a rank has written anything; of the first it is taken for granted."""
+        return rank == 0 or rank in self._others or rank_folder(self.directory.record, rank).is_dir()
 
     @property
     def ranks(self) -> list[int]:
@@ -184,7 +188,7 @@ class WatchedRun:
 
         def make() -> list[Event]:
             try:
-                alerts = [one for one in self.record.events(MONITOR) if one.get("event") == "alert"]
+                alerts = [readable(one) for one in self.record.events(MONITOR) if one.get("event") == "alert"]
                 return sorted([*course_of(self.record, self.under_way), *alerts], key=time_of)
             except (OSError, ValueError, pl.exceptions.PolarsError):
                 return []
