@@ -108,9 +108,14 @@ def _noticed(logs: Numbers) -> tuple[int, int, float, float, float] | None:
 
 def _endangers(logs: Numbers, at: int) -> bool:
     """Whether growth that stood out in row `at` has gone far, or will soon if it goes on as in the last rows."""
-    recent = logs[-_IN_A_ROW - 1 :]
-    slope = float(np.median(np.diff(recent)))
-    return bool(logs[at:].max() > _HARMLESS or recent.max() + _AHEAD * max(slope, 0.0) > _SATURATED)
+    recent = logs[max(at - _IN_A_ROW, logs.size - 1 - 2 * _IN_A_ROW) :]
+    return bool(logs[at:].max() > _HARMLESS or recent.max() + _AHEAD * max(_slope(recent), 0.0) > _SATURATED)
+
+
+def _slope(values: Numbers) -> float:
+    """Per row: the median over all pairs (Sen 1968), which a zigzag does not tilt."""
+    earlier, later = np.triu_indices(values.size, 1)
+    return float(np.median((values[later] - values[earlier]) / (later - earlier)))
 
 
 def _onset(logs: Numbers, at: int) -> int:

@@ -25,7 +25,8 @@ _MOST_STRETCHES = 10_000
 """That are read, of steps that lie evenly in the run."""
 _FEWEST_STEPS = 16
 _LEAST_SCORE = 3.0
-_NOTABLE = 0.25
+_NOTABLE, _NOTABLE_SCORE = 0.25, math.log(1000)
+"""Share of a step's documents, and nats: of a thousand runs whose text is sound one has such a step by chance."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _finding(text: Text, group: Sequence[tuple[_Step, float]], usual: float) -> 
     return Finding(
         kind="repeated_data",
         cause=CAUSE,
-        severity="warning" if worst.share > _NOTABLE else "note",
+        severity="warning" if worst.share > _NOTABLE and score > _NOTABLE_SCORE else "note",
         first_step=first.step,
         last_step=last.step,
         documents=tuple((sample, sample) for sample in samples),
