@@ -96,6 +96,19 @@ def test_help_loads_only_what_help_needs(tmp_path: Path) -> None:
     assert not loaded & {"torch", "polars", "pyarrow", "numba", "numpy", "tokenizers", "pydantic", "yaml"}
 
 
+def test_on_its_way_out_it_looks_for_garbage_in_nothing_that_was_loaded() -> None:
+    program = (
+        "import atexit, gc, sys\n"
+        "from stoker.__main__ import main\n"
+        "atexit.register(lambda: print(len(gc.get_objects()), gc.get_freeze_count()))\n"  # the last of all to run
+        "sys.argv = ['stoker', 'recipe', 'presets']\n"
+        "main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    looked_at, frozen = map(int, result.stdout.splitlines()[-1].split())
+    assert frozen > 10_000 > 100 * looked_at
+
+
 @pytest.mark.parametrize("words", [words for words in verbs() if words[0] == "recipe"], ids=" ".join)
 def test_recipe_verbs_do_not_load_torch(tmp_path: Path, words: tuple[str, ...]) -> None:
     write_with_text(tmp_path)

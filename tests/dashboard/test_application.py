@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import yaml
 from starlette.testclient import TestClient
 
 from stoker.dashboard import runs_at
+from stoker.dashboard.columns import RankColumns
 from stoker.errors import BadInput
 from stoker.recipe import Model
 from stoker.recipe.size import flops_per_token
@@ -47,6 +49,34 @@ def test_a_folder_of_runs_lists_each_with_its_figures(tmp_path: Path) -> None:
         assert rows["two"]["tokens_per_second"] == pytest.approx(1024 / 5)
         write_run(tmp_path / "later", name="later")
         assert "later" in identifiers(client)
+
+
+def test_the_list_reads_only_runs_that_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (writer,) = write_run(tmp_path / "one", name="one", ranks=(0,), close=False)
+    write_run(tmp_path / "two", name="two")
+    writer.flush()
+    read: list[str] = []
+    recent = RankColumns.recent
+
+    def counted(columns: RankColumns, kind: str, count: int) -> pl.DataFrame:
+        read.append(columns.folder.parts[-3])
+        return recent(columns, kind, count)
+
+    with dashboard(tmp_path) as client:
+        first = client.get("/api/runs").json()
+        monkeypatch.setattr(RankColumns, "recent", counted)
+        assert client.get("/api/runs").json() == first
+        assert read == []
+        append_steps(writer, 0, 101, 103)
+        writer.flush()
+        rows = {row["name"]: row for row in client.get("/api/runs").json()["runs"]}
+        assert (rows["one"]["step"], set(read)) == (103, {"one"})
+        (tmp_path / "two" / "recipe.yaml").write_text("name: renamed\ntraining: {steps: 300}\n")
+        assert {(row["name"], row["planned"]) for row in client.get("/api/runs").json()["runs"]} == {
+            ("one", 200),
+            ("renamed", 300),
+        }
+    writer.close()
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
@@ -209,6 +239,20 @@ def test_a_timeline_sets_clocks_right_and_names_ranks_that_left_nothing(tmp_path
     assert facts["missing"][0] == {"kind": "ranks", "ranks": [2], "count": 1}
 
 
+def test_a_rank_without_a_record_is_an_empty_row_of_the_map_in_its_place(tmp_path: Path) -> None:
+    write_run(tmp_path, ranks=(0, 1, 3), world=4)
+    with dashboard(tmp_path) as client:
+        run = identifiers(client)["anvil"]
+        asked = {"of": "ranks", "measure": "step:seconds.total"}
+        header, columns = unpacked(client.get(f"/api/run/{run}/heat", params=asked).content)
+        assert (header["rows"], header["missing"]) == (["0", "1", "2", "3"], ["2"])
+        cells = columns["cells"].reshape(4, header["columns_of_steps"])
+        assert np.isnan(cells[2]).all()
+        assert np.isfinite(cells[[0, 1, 3]]).all()
+        nothing, _ = unpacked(client.get(f"/api/run/{run}/heat", params={**asked, "measure": "step:no"}).content)
+        assert nothing["rows"] == []
+
+
 def test_two_runs_are_compared_down_to_the_first_step_that_differs(tmp_path: Path) -> None:
     write_run(tmp_path / "a", name="a")
     write_run(tmp_path / "b", name="b", ranks=())
@@ -272,7 +316,8 @@ def test_a_run_without_a_readable_record_has_a_page(tmp_path: Path, what: str) -
     "path",
     [
         "lines?line=loss", "lines?line=what:0:loss", "lines?line=step:zero:loss", "lines?line=derived:0:x",
-        "lines?pixels=0", "lines?pixels=many", "lines?unit=miles", "lines?begin=nan", "moment?step=x", "moment",
+        "lines?pixels=0", "lines?pixels=many",
+        "lines?pixels=" + "9" * 5000, "lines?unit=miles", "lines?begin=nan", "moment?step=x", "moment",
         "near?at=1", "lines?" + "&".join(["line=step:0:loss"] * 65),
     ],
 )  # fmt: skip

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from stoker.dashboard.guard import is_loopback
+from stoker.dashboard.page_files import page_files
 from stoker.dashboard.serving import Address, bound_socket
 from tests.dashboard.watched_runs import dashboard, identifiers, write_run
+
+MAIN = f"/file/{page_files().version}/main.js"
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def test_only_reading_is_possible(run: Path, method: str) -> None:
 
 def test_without_its_token_nothing_is_shown_not_even_files(run: Path) -> None:
     with dashboard(run, token="s3cret") as client:
-        for path in ("/", "/api/runs", "/file/main.js", "/?token=wrong", "/?token=", "/api/live"):
+        for path in ("/", "/api/runs", MAIN, "/?token=wrong", "/?token=", "/api/live"):
             answer = client.get(path, follow_redirects=False)
             assert answer.status_code == 401, path
             assert "anvil" not in answer.text
@@ -59,7 +62,7 @@ def test_a_token_becomes_a_cookie_and_leaves_the_address(run: Path) -> None:
 
 def test_every_answer_binds_the_browser(run: Path) -> None:
     with dashboard(run) as client:
-        for path in ("/", "/api/runs", "/file/main.js", "/nowhere"):
+        for path in ("/", "/api/runs", MAIN, "/nowhere"):
             headers = client.get(path).headers
             policy = headers["content-security-policy"]
             assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
@@ -74,7 +77,7 @@ def test_every_answer_binds_the_browser(run: Path) -> None:
 )
 def test_no_other_file_can_be_read(run: Path, name: str) -> None:
     with dashboard(run) as client:
-        assert client.get(f"/file/{name}").status_code == 404
+        assert client.get(f"/file/{page_files().version}/{name}").status_code == 404
 
 
 def test_the_page_holds_no_script_and_no_style_of_its_own(run: Path) -> None:
@@ -93,7 +96,7 @@ def test_the_page_holds_no_script_and_no_style_of_its_own(run: Path) -> None:
             "icon.svg",
             "uPlot.iife.min.js",
         ):
-            assert client.get(f"/file/{name}").status_code == 200, name
+            assert client.get(f"/file/{page_files().version}/{name}").status_code == 200, name
 
 
 def test_elements_are_never_made_from_text() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy.ma  # noqa: F401 - the first median would load it, while somebody waits for a page
+import polars as pl
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import stoker
@@ -25,15 +28,10 @@ from stoker.dashboard.heat import heat_of_modules, heat_of_ranks
 from stoker.dashboard.lines import MOST_PIXELS, Window, drawn
 from stoker.dashboard.live import Newsroom
 from stoker.dashboard.moment import documents_of, moment_of, step_near, timeline_of
+from stoker.dashboard.page_files import page_files
 from stoker.dashboard.summary import comparison_of, events_of, funnel_of, page_of, summary_of
 from stoker.dashboard.watched import UNITS, WatchedRun
 from stoker.errors import BadInput, StokerError
-
-_PAGE = Path(__file__).parent / "page"
-# The report has the library of charts as well; one copy serves both.
-_VENDOR = Path(stoker.__file__).parent / "report" / "vendor"
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
-_FILES = {path.name: path for folder in (_PAGE, _VENDOR) for path in folder.iterdir() if path.suffix in _TYPES}
 
 
 class Watching:
@@ -71,13 +69,15 @@ class Watching:
 def application_for(watching: Watching) -> Starlette:
     """The application without its guard; see `guard.Guard`."""
     newsroom = Newsroom()
+    answers = _Answers(watching, newsroom)
 
     @asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
+        begun = asyncio.create_task(run_in_threadpool(answers.read_ahead))
         yield
         await newsroom.close()
+        await begun
 
-    answers = _Answers(watching, newsroom)
     application = Starlette(
         routes=answers.routes(),
         lifespan=lifespan,
@@ -103,13 +103,14 @@ class _Answers:
     def __init__(self, watching: Watching, newsroom: Newsroom) -> None:
         self.watching = watching
         self.newsroom = newsroom
+        self.files = page_files()
 
     def routes(self) -> list[Route]:
         """All addresses."""
         one = "/api/run/{run}"
         return [
-            Route("/", self.file),
-            Route("/file/{name}", self.file),
+            Route("/", self.files.answer),
+            Route("/file/{version}/{name}", self.files.answer),
             Route("/api/runs", self.runs),
             Route("/api/live", self.live),
             Route("/api/compare", self.compare),
@@ -125,12 +126,15 @@ class _Answers:
             Route(one + "/timeline", self.timeline),
         ]
 
-    def file(self, request: Request) -> Response:
-        """The page's own files; no other name is looked up on the disk."""
-        path = _FILES.get(request.path_params.get("name", "index.html"))
-        if path is None:
-            raise HTTPException(404, "there is no such file")
-        return FileResponse(path, media_type=_TYPES[path.suffix], headers={"cache-control": "no-cache"})
+    def read_ahead(self) -> None:
+        """What the list says of each run, while the browser is still being opened."""
+        for run in self.watching.runs:
+            if self.newsroom.closing.is_set():
+                return
+            # Whoever asks for a run that cannot be read is told why.
+            with suppress(OSError, ValueError, StokerError, pl.exceptions.PolarsError):
+                run.refresh()
+                summary_of(run)
 
     async def runs(self, request: Request) -> Response:
         """Every run in a line."""
@@ -236,7 +240,7 @@ def _tagged(request: Request, run: WatchedRun, make: Callable[[], bytes], window
 
 def _window(request: Request) -> Window:
     pixels = request.query_params.get("pixels", "1000")
-    if not pixels.isdecimal() or not 1 <= int(pixels) <= MOST_PIXELS:
+    if not pixels.isdecimal() or len(pixels) > 9 or not 1 <= int(pixels) <= MOST_PIXELS:
         raise BadInput(f"pixels: expected a whole number from 1 to {MOST_PIXELS}, got {pixels[:20]!r}")
     return Window(_unit(request), _number(request, "begin"), _number(request, "end"), int(pixels))
 

@@ -18,6 +18,7 @@ from stoker.dashboard.watched import WatchedRun
 from stoker.diagnosis.finding import Finding
 from stoker.diagnosis.in_a_line import in_a_line
 from stoker.diagnosis.recent_past import as_numbers
+from stoker.plural import counted
 
 _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Bits of a braille character by column and by height, the lowest first."""
@@ -51,6 +52,7 @@ class Snapshot:
         return "\n".join(shortened(line, width) for line in lines)
 
 
+@np.errstate(over="ignore")  # a record may hold any figure
 def snapshot_of(run: WatchedRun) -> Snapshot:
     """The run as it is now."""
     run.refresh()
@@ -99,7 +101,7 @@ def _phases(run: WatchedRun) -> tuple[tuple[str, float], ...]:
 
 def _memory(run: WatchedRun) -> str:
     """The highest of all ranks, and whose it is."""
-    told = []
+    told: list[str] = []
     for column, words in (("memory_peak_bytes", "peak memory"), ("host_memory_bytes", "host memory")):
         by_rank = {}
         for rank in run.ranks[:512]:
@@ -108,7 +110,8 @@ def _memory(run: WatchedRun) -> str:
                 by_rank[rank] = float(values[-1])
         if by_rank:
             worst = max(by_rank, key=lambda rank: by_rank[rank])
-            whose = f" (rank {worst}, the most of {len(by_rank)})" if len(by_rank) > 1 else ""
+            most = "" if told else f", the most of {len(by_rank)}"  # said once: both are to fit 80 columns
+            whose = f" (rank {worst}{most})" if len(by_rank) > 1 else ""
             told.append(f"{words} {wording.size(by_rank[worst])}{whose}")
     return "   ".join(told) or "memory: not recorded"
 
@@ -134,7 +137,7 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
         where = "" if first is None else f", step {wording.exact(first)}{span}"
         told.append(f"{finding.severity.upper():<8} {wording.words(finding.kind)}{cause}{where}")
     notes = sum(finding.severity == "note" for finding in findings)
-    return told + ([f"{notes} notes"] if notes and not told else [])
+    return told + ([counted(notes, "notes")] if notes and not told else [])
 
 
 def phase_bars(phases: Sequence[tuple[str, float]], width: int) -> list[str]:

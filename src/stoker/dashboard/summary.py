@@ -21,8 +21,14 @@ _MOST_EVENTS = 3000
 _ROUTINE = ("saved", "clock", "finding")
 
 
+@np.errstate(over="ignore")  # a record may hold any figure
 def summary_of(run: WatchedRun) -> dict[str, Any]:
-    """Name, folder, state and last figures; reads only the newest rows."""
+    """Name, folder, state and last figures; reads only the newest rows, and those once."""
+    # A list of many runs is asked for every few seconds, and few of them have written anything since.
+    return run.made("summary", (run.version, run.name, run.setting("training", "steps")), lambda: _summary(run))
+
+
+def _summary(run: WatchedRun) -> dict[str, Any]:
     recent = run.columns.recent("step", _RECENT).tail(_RECENT)
     last = (rows_of("step", recent.tail(1)) or [{}])[0] if recent.height else {}
     losses = as_numbers(recent, "loss")

@@ -106,7 +106,7 @@ def tokenize(text: Any, entries: Any, starts: Any, expansions: Any, tokens: Any)
 
 
 @compiled
-def _shingled(tokens: Any, count: int, size: int, shingles: Any) -> int:
+def shingled(tokens: Any, count: int, size: int, shingles: Any) -> int:
     """Write the hashes of the runs of `size` among the first `count` tokens into `shingles`; how many."""
     if count == 0:
         return 0
@@ -166,7 +166,7 @@ def _signatures(
             tokens = np.empty(tokens.size + own.size, np.uint64)
             shingles = np.empty(tokens.size, np.uint64)
             count = tokenize(own, entries, starts, expansions, tokens)
-        count = _shingled(tokens, count, size, shingles)
+        count = shingled(tokens, count, size, shingles)
         _sketch(shingles, count, bins, signatures[document])
 
 
@@ -184,7 +184,7 @@ def _token_hashes(text: Any, entries: Any, starts: Any, expansions: Any) -> Any:
 @compiled
 def _shingle_hashes(tokens: Any, size: int) -> Any:
     shingles = np.empty(tokens.size, np.uint64)
-    return shingles[: _shingled(tokens, tokens.size, size, shingles)]
+    return shingles[: shingled(tokens, tokens.size, size, shingles)]
 
 
 @compiled

@@ -17,20 +17,23 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import stoker
 from stoker.data.against import earlier_corpora
 from stoker.data.corpus import FORMAT, MANIFEST, Corpus
+from stoker.data.enough_tokens import require_enough_tokens
 from stoker.data.error_budget import ErrorBudget, require_few_faults
-from stoker.data.executors import executor_of, worker_count
+from stoker.data.executors import executor_of, worker_count, worker_memory
 from stoker.data.fingerprint import Inputs, changed_files, take_inputs
 from stoker.data.given_corpus import given_corpus
 from stoker.data.ledger import Ledger
 from stoker.data.ledger.description import OperatorNote, SourceNote
 from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
+from stoker.data.more_memory import LACKED_MEMORY, attempt_of
 from stoker.data.operators import operators_of
 from stoker.data.published import bring, publish, url_in
 from stoker.data.quality.shares import cuts_of
@@ -59,6 +62,7 @@ from stoker.progress import Progress
 from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
+from stoker.wording import size
 
 TIMINGS = "timings.json"
 
@@ -73,11 +77,11 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
     """
     given = given_corpus(loaded, progress)
     if given is not None:
-        _require_enough_tokens(given, loaded.recipe)
+        require_enough_tokens(given, loaded.recipe)
         return given
     with explained_disk_errors(loaded.prepared_folder):
         loaded.prepared_folder.mkdir(parents=True, exist_ok=True)
-    inputs = take_inputs(loaded, _workers(loaded.recipe), progress)
+    inputs = _inputs(loaded, progress)
     final = loaded.prepared_folder / inputs.fingerprint
     lock = loaded.prepared_folder / f".lock-{inputs.fingerprint}"
     preparation = _Preparation(loaded, inputs, progress)
@@ -96,7 +100,7 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
             shutil.rmtree(preparation.work, ignore_errors=True)
     corpus = Corpus.open(final)
     require_few_faults(loaded.recipe.data, corpus)
-    _require_enough_tokens(corpus, loaded.recipe)
+    require_enough_tokens(corpus, loaded.recipe)
     if url is not None and publish(final, url, progress):
         progress.say(f"published: {url}")
     if without := _without_held_out(corpus):
@@ -105,6 +109,21 @@ def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
             f"{'it' if len(without) == 1 else 'these'} to score; raise data.held_out for that"
         )
     return corpus
+
+
+def _inputs(loaded: LoadedRecipe, progress: Progress) -> Inputs:
+    """The input, under the fingerprint of the corpus that is to be had of it with the memory that there is."""
+    inputs = take_inputs(loaded, _workers(loaded.recipe), progress)
+    folder, first = loaded.prepared_folder, inputs.fingerprint
+    if (url := url_in(loaded.recipe.data.prepared, first)) is not None:
+        bring(url, folder / first, progress)
+    memory = worker_memory(loaded.recipe.data)
+    fingerprint = attempt_of(folder, first, memory)
+    if fingerprint != attempt_of(folder, first):
+        progress.say(
+            f"documents that lacked memory are tried again, in another corpus: a worker may take {size(memory)} now"
+        )
+    return replace(inputs, fingerprint=fingerprint)
 
 
 def _changed_libraries(prepared: Path, inputs: Inputs) -> str | None:
@@ -145,6 +164,9 @@ class _Preparation:
         self._loaded, self._recipe, self._inputs, self._progress = loaded, loaded.recipe, inputs, progress
         self.work = loaded.prepared_folder / f".work-{inputs.fingerprint}"
         self._read, self._corpus = self.work / "read", self.work / "corpus"
+        self._selection = self.work / "selection"
+        self._lacked: list[int] = []
+        """Bytes of memory that were too few for documents of one unit and another."""
         self._seconds: dict[str, float] = {}
         self._cpu_seconds: dict[str, float] = {}
 
@@ -196,6 +218,8 @@ class _Preparation:
                 self._read, units, self._notes(), candidates, selection, shards, self._corpus, self._progress
             )
         manifest = self._manifest(candidates, selection, shards, encoder)
+        if self._lacked:
+            manifest[LACKED_MEMORY] = min(self._lacked)
         if (settings := self._recipe.data.deduplication).keep_signatures:
             trained = selection.of(SPLITS["train"])
             manifest[SIGNATURES] = write_signatures(candidates, trained, settings, self._corpus)
@@ -234,8 +258,11 @@ class _Preparation:
         data = self._recipe.data
         stop, cleaning = data.on_error == "stop", data.cleaning.located(self._loaded.folder)
         limits = data.deduplication, stop, self._read, data.document_seconds
-        jobs = [ReadUnit(unit, cleaning, *limits) for unit in units]
-        reused = ReusedUnits(self._loaded.prepared_folder / UNITS, self._inputs) if data.reuse else None
+        memory = worker_memory(data)
+        more = None if self._selection.is_file() else memory  # which goes by the units as they are
+        jobs = [ReadUnit(unit, cleaning, *limits, more_memory=more) for unit in units]
+        units_folder = self._loaded.prepared_folder / UNITS
+        reused = ReusedUnits(units_folder, self._inputs, memory) if data.reuse else None
         if reused is not None and (taken := reused.take(units, self._read)):
             self._progress.say(
                 f"{taken} of {counted(len(units), 'parts')} of the input are as an earlier corpus left them"
@@ -249,6 +276,7 @@ class _Preparation:
             for unit, found in zip(units, self._executor.in_order(read_unit, jobs, after_death), strict=True):
                 (task.skip if unit.number in before else task.advance)(found.size)
                 budget.add(unit.source.name, found)
+                self._lacked += [] if found.lacked_memory is None else [found.lacked_memory]
         if changed := changed_files(self._inputs):
             # Nobody knows of what state of these files the tables are.
             shutil.rmtree(self.work, ignore_errors=True)
@@ -260,7 +288,7 @@ class _Preparation:
             reused.keep(units, self._read)
 
     def _selected(self, candidates: Candidates) -> Selection:
-        path = self.work / "selection"
+        path = self._selection
         with self._progress.task("remove duplicates", len(candidates), "documents") as task:
             if not path.is_file():
                 select(candidates, self._recipe.data, self.work, self._earlier()).write(path)
@@ -333,7 +361,7 @@ class _Preparation:
             "sources": sources,
             "funnel": ledger.funnel(),
             "shares_dropped": [cut.as_json() for cut in cuts_of(candidates, self._recipe.data.cleaning)],
-            "falls": far_falls(ledger.summary(), ledger.description),
+            "falls": far_falls(ledger.summary(), ledger.description, ledger.cuts()),
         }
 
 
@@ -343,53 +371,3 @@ def _nothing_left(loaded: LoadedRecipe, candidates: Candidates) -> str:
         f"is in the training split. Check data.sources in {loaded.path} (paths, `format`, `text_field`) and "
         "data.cleaning"
     )
-
-
-def _require_enough_tokens(corpus: Corpus, recipe: Recipe) -> None:
-    """Raise `BadInput` when a source that is to be trained on has less than one sequence, or nothing to predict."""
-    needed = recipe.training.sequence_length
-    taken = recipe.data.taken_sources
-    short = []
-    for source in corpus.manifest["sources"]:
-        found = source["splits"]["train"]
-        if source["name"] in taken and found["tokens"] < needed:
-            lost = ", ".join(_losses(corpus, source["name"]))
-            short.append(
-                f"source `{source['name']}` has {counted(found['tokens'], 'training tokens')} in "
-                f"{counted(found['documents'], 'documents')}" + (f" ({lost})" if lost else "")
-            )
-    if short:
-        raise BadInput(
-            f"every source needs at least one sequence of training.sequence_length ({needed:,}) tokens, but "
-            + first_of(short, between="; ")
-            + ". Give it more text, leave it out, set its weight to 0, or shorten training.sequence_length"
-        )
-
-    single = [
-        source["name"]
-        for source in corpus.manifest["sources"]
-        if source["name"] in taken and _nothing_to_predict(corpus, source)
-    ]
-    if single:
-        raise BadInput(
-            f"nothing can be learnt from {', '.join(f'source `{name}`' for name in single)}: every document is a "
-            "single token, and a token is predicted only from those before it in its document. Make documents "
-            "longer (data.sources[].documents), or set tokenizer.add_bos"
-        )
-
-
-def _nothing_to_predict(corpus: Corpus, source: dict[str, Any]) -> bool:
-    found = source["splits"]["train"]
-    if found["tokens"] > found["documents"]:
-        return False
-    return bool(corpus.store(source["name"], "train").document_lengths.max() < 2)
-
-
-def _losses(corpus: Corpus, source: str) -> list[str]:
-    """Where a source's documents went, in words: `3 fault: truncated`."""
-    return [
-        f"{entry['documents']:,} {entry['stage'].replace('_', ' ')}"
-        + (f": {entry['reason']}" if "reason" in entry else "")
-        for entry in corpus.manifest["funnel"]
-        if entry["source"] == source and entry["stage"] not in ("read", "kept") and entry["documents"]
-    ]

@@ -6,6 +6,7 @@ from stoker.data.corpus import MANIFEST, Corpus
 from stoker.data.executors import worker_count
 from stoker.data.fingerprint import take_inputs
 from stoker.data.given_corpus import given_corpus
+from stoker.data.more_memory import attempt_of
 from stoker.data.published import bring, is_url, url_in
 from stoker.progress import Progress, Silent
 from stoker.recipe.loading import LoadedRecipe
@@ -21,7 +22,8 @@ def find_prepared(loaded: LoadedRecipe, progress: Progress | None = None) -> Cor
     if given is not None or not (is_url(prepared) or loaded.prepared_folder.is_dir()):
         return given
     inputs = take_inputs(loaded, worker_count(loaded.recipe.data.workers), Silent())
-    folder = loaded.prepared_folder / inputs.fingerprint
-    if (url := url_in(prepared, inputs.fingerprint)) is not None and not bring(url, folder, progress):
+    fingerprint = attempt_of(loaded.prepared_folder, inputs.fingerprint)
+    folder = loaded.prepared_folder / fingerprint
+    if (url := url_in(prepared, fingerprint)) is not None and not bring(url, folder, progress):
         return None
     return Corpus.open(folder) if (folder / MANIFEST).is_file() else None

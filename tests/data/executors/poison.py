@@ -22,6 +22,8 @@ if "executors.worker import serve" in str(sys.orig_argv):
             ctypes.string_at(0)
         if "memory" in text:
             bytearray(8 << 30)
+        if "half" in text:
+            bytearray(2 << 30)
         if "endless" in text:
             while True:
                 pass

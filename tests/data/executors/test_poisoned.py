@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -12,12 +13,14 @@ import pytest
 from stoker.data.executors import WorkerDied
 from stoker.data.ledger import Ledger
 from stoker.data.prepare import prepare
+from stoker.data.prepared import find_prepared
 from stoker.data.reading.units import plan_units
-from stoker.data.stages.read_and_clean import ReadUnit, after_death, unit_file
+from stoker.data.stages.read_and_clean import ReadUnit, after_death, lacked_memory, read_unit, unit_file
 from stoker.data.stages.watch import Limits, Place, Watch, noted_place
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
 from stoker.recipe import Cleaning, Deduplication, Source
+from stoker.recipe.loading import LoadedRecipe
 from tests.data.executors.poison import WORDS, poisoned_workers
 from tests.data.reading.web_archives import archive, page, record
 from tests.data.small_corpus import folder_bytes, sentence, small_recipe
@@ -118,6 +121,38 @@ def test_poisoned_documents_beyond_the_budget_end_the_preparation(tmp_path: Path
         prepare(loaded, Silent())
 
 
+@pytest.mark.worker_processes
+@pytest.mark.usefixtures("poison")
+def test_what_lacked_memory_is_tried_again_when_there_is_more(tmp_path: Path) -> None:
+    """The word takes two gibibytes. A unit in which nothing lacked memory is not read again."""
+    write_documents(tmp_path / "a.jsonl", ("half",), 20)
+    draw = random.Random(4)
+    (tmp_path / "b.jsonl").write_text("\n".join(json.dumps({"text": sentence(draw)}) for _ in range(20)))
+    sources = [{"name": name, "paths": [f"{name}.jsonl"]} for name in "ab"]
+    said: list[str] = []
+
+    class Told(Silent):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    def recipe(gigabytes: float) -> LoadedRecipe:
+        settings = ("data.workers=1", "data.reuse=true", f"data.worker_memory_gb={gigabytes}")
+        return small_recipe(tmp_path, *settings, sources=sources)
+
+    short = prepare(recipe(2), Told())
+    assert Ledger(short.folder).rows().filter(pl.col("reason") == "poisoned").collect().height == 1
+    before = folder_bytes(short.folder)
+    more = prepare(recipe(4), Told())
+    assert Ledger(more.folder).rows().filter(pl.col("verdict") == "fault").collect().height == 0
+    assert any("lacked memory are tried again" in line for line in said)
+    assert "1 of 2 parts of the input are as an earlier corpus left them" in said
+    assert folder_bytes(short.folder) == before, "a run may be trained on it"
+    for gigabytes in (2, 4, 8):
+        found = find_prepared(recipe(gigabytes))
+        assert found is not None
+        assert found.folder == more.folder, "every command finds what was made with more"
+
+
 def unit_of(folder: Path) -> ReadUnit:
     write_documents(folder / "a.jsonl", ())
     source = Source(name="only", paths=("a.jsonl",))
@@ -148,6 +183,27 @@ def test_a_place_where_workers_die_twice_is_set_aside(tmp_path: Path) -> None:
         job = after_death(job, WorkerDied("was ended by SIGKILL"), deaths)
     assert [set_aside for set_aside, _ in job.set_aside] == [place]
     assert job.suspect is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "lacked"),
+    [((None, None), None), ((5, 5), 5), ((None, 5), 5), ((5, None), None)],
+)
+def test_a_unit_knows_how_much_memory_was_too_little(
+    tmp_path: Path, limits: tuple[int | None, int | None], lacked: int | None
+) -> None:
+    """The death counts over which the place is set aside."""
+    job, place = unit_of(tmp_path), Place(0, "judging", "line 7")
+    for deaths, limit in enumerate(limits, start=1):
+        note(job, place)
+        job = after_death(job, WorkerDied("died", limit), deaths)
+    read_unit(job)
+    assert lacked_memory(unit_file(tmp_path, 0, "parquet")) == lacked
+    table = unit_file(tmp_path, 0, "parquet").read_bytes()
+    assert read_unit(replace(job, set_aside=(), more_memory=5)).faults.get("poisoned") == 1, "no more than it had"
+    again = read_unit(replace(job, set_aside=(), lacked_memory=None, more_memory=6))
+    assert again.faults.get("poisoned", 0) == (lacked is None)
+    assert (unit_file(tmp_path, 0, "parquet").read_bytes() == table) == (lacked is None)
 
 
 def test_workers_that_die_at_one_place_after_another_end_the_preparation(tmp_path: Path) -> None:

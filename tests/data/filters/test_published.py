@@ -78,7 +78,7 @@ def test_the_commonest_run_of_words_covers_what_counting_says(words: list[str], 
     assert round(found * len(text)) in covered
 
 
-@given(st.lists(st.sampled_from(["aa", "b", "cc"]), min_size=1, max_size=40), st.integers(5, 7))
+@given(st.lists(st.sampled_from(["aa", "b", "cc"]), min_size=1, max_size=40), st.integers(5, 10))
 def test_repeated_runs_cover_what_marking_each_word_says(words: list[str], size: int) -> None:
     text, seen, covered = " ".join(words), set(), [False] * len(words)
     for i in range(len(words) - size + 1):
@@ -88,6 +88,16 @@ def test_repeated_runs_cover_what_marking_each_word_says(words: list[str], size:
         seen.add(run)
     expected = sum(len(word) for word, mark in zip(words, covered, strict=True) if mark)
     assert measure(f"repeated_{size}_words_share", text) == pytest.approx(expected / len(text))
+
+
+@given(st.text(st.sampled_from([*"thebowianv.…", " ", "\n", "\u2003"]), min_size=1).map(" the of {} And".format))
+def test_stop_words_and_ellipses_are_counted_as_cutting_into_words_and_lines_says(text: str) -> None:
+    words = set("the be to of and that have with".split())
+    assert measure("english_stop_words", text) == len(words & set(text.lower().split()))
+    everything = text + " with that have to be and of the "
+    assert measure("english_stop_words", everything) == len(words)
+    ends = [line.rstrip().endswith(("...", "…")) for line in text.split("\n") if line.strip()]
+    assert measure("ellipsis_line_share", text) == sum(ends) / len(ends)
 
 
 @given(st.lists(st.sampled_from(["one", "two", " two ", "", "three。"]), min_size=1, max_size=20))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from stoker.data.ledger import Ledger
 from stoker.data.ledger.hashing import hashes_of
 from stoker.data.ledger.index import hash_of
+from stoker.data.ledger.origins import ORIGIN
 from stoker.errors import StokerError
 from tests.data.ledger.drawn_ledger import MARKUP, SYMBOLS, note, row, write
 
@@ -56,6 +57,8 @@ def test_every_row_is_found_by_number_name_file_and_place(
     for one in found:
         if one["split"] is not None:
             assert ledger.document(one["source"], one["split"], one["document"]) == one
+            origins = ledger.documents(one["source"], one["split"], [one["document"]])
+            assert origins == {one["document"]: {name: one[name] for name in ORIGIN}}
     assert ledger.rows().collect().height == len(rows)
 
 
@@ -77,7 +80,10 @@ def test_a_ledger_without_rows_answers(tmp_path: Path) -> None:
 
 
 def test_the_same_rows_give_the_same_bytes_however_they_are_added(tmp_path: Path) -> None:
-    rows = [row("a", number, "dropped" if number % 3 else "kept") for number in range(50)]
+    rows = [
+        row("a", number, "dropped" if number % 3 else "kept", position=f"line {number}" if number % 5 else None)
+        for number in range(50)
+    ]
     folders = [tmp_path / str(several) for several in (1, 7, 50)]
     for folder, several in zip(folders, (1, 7, 50), strict=True):
         write(folder, [note("a", MARKUP)], rows, several)
@@ -87,7 +93,15 @@ def test_the_same_rows_give_the_same_bytes_however_they_are_added(tmp_path: Path
 
 @pytest.mark.parametrize(
     "name",
-    ["part-000001.parquet", "identifiers.index", "files.parquet", "places.rows", "summary.parquet", "ledger.json"],
+    [
+        "part-000001.parquet",
+        "origins-000001.arrow",
+        "identifiers.index",
+        "files.parquet",
+        "places.rows",
+        "summary.parquet",
+        "ledger.json",
+    ],
 )
 @pytest.mark.parametrize("harm", ["torn", "gone", "a folder", "other bytes"])
 def test_a_damaged_file_is_named_with_what_makes_it_right(tmp_path: Path, name: str, harm: str) -> None:

@@ -23,6 +23,8 @@ from stoker.progress import Silent
 from tests.data.small_corpus import folder_bytes, small_recipe
 from tests.data.stages.test_earlier import sentences
 
+MEMORY = 1 << 30
+
 
 class Told(Silent):
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ def test_what_decides_the_reading_makes_it_read_again(folder: Path) -> None:
 def test_no_more_is_kept_than_the_last_preparation_used(folder: Path) -> None:
     made(folder, ["a", "b"], reuse=True)
     made(folder, ["a", "c"], reuse=True)
-    assert len(list((folder / "prepared" / ".units").iterdir())) == 2 * 3
+    assert len(list((folder / "prepared" / ".units").iterdir())) == 2 * 4
 
 
 def test_units_are_copied_where_a_file_can_have_but_one_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +120,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@given(st.sampled_from(["text", "signatures", "parquet"]), st.floats(0, 1))
-def test_a_unit_of_which_a_file_is_cut_anywhere_is_not_taken(kept: Path, kind: str, share: float) -> None:
+KINDS = ["text", "signatures", "parquet", "sha256"]
+
+
+@given(st.sampled_from(KINDS), st.floats(0, 1), st.integers(0, 255))
+def test_a_unit_of_which_a_file_is_cut_or_altered_anywhere_is_not_taken(
+    kept: Path, kind: str, share: float, change: int
+) -> None:
+    """A change of 0 cuts the file; any other alters a byte and leaves its length."""
     inputs = take_inputs(small_recipe(kept, sources=[{"name": "a", "paths": ["a.jsonl"]}], reuse=True), 1, Silent())
     with tempfile.TemporaryDirectory(dir=kept) as temporary:
         folder, read = Path(temporary) / "units", Path(temporary) / "read"
@@ -127,10 +135,12 @@ def test_a_unit_of_which_a_file_is_cut_anywhere_is_not_taken(kept: Path, kind: s
         read.mkdir()
         (file,) = folder.glob(f"*.{kind}")
         whole = file.read_bytes()
-        file.write_bytes(whole[: int(share * len(whole))])
-        is_whole = file.stat().st_size == len(whole)
-        assert ReusedUnits(folder, inputs).take(plan_units(inputs.files), read) == is_whole
-        assert len(list(read.iterdir())) == len(list(folder.iterdir())) == 3 * is_whole
+        place = int(share * (len(whole) - 1 if change else len(whole)))
+        file.write_bytes(whole[:place] + (bytes([whole[place] ^ change]) + whole[place + 1 :] if change else b""))
+        is_whole = file.read_bytes() == whole
+        assert ReusedUnits(folder, inputs, MEMORY).take(plan_units(inputs.files), read) == is_whole
+        assert len(list(read.iterdir())) == 3 * is_whole
+        assert len(list(folder.iterdir())) == 4 * is_whole
 
 
 def test_a_unit_with_torn_signatures_is_read_anew_and_kept_anew(kept: Path) -> None:

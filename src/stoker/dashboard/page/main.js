@@ -23,7 +23,7 @@ function switchTheme() {
 
 function head() {
   document.querySelector(".skip").textContent = words("skip");
-  replace(byId("top"), el("a", { class: "brand", href: "#/" }, el("img", { src: "/file/icon.svg", alt: "", width: 20, height: 20 }), "Stoker"),
+  replace(byId("top"), el("a", { class: "brand", href: "#/" }, el("img", { src: new URL("icon.svg", import.meta.url).pathname, alt: "", width: 20, height: 20 }), "Stoker"),
     el("a", { class: "crumb", href: "#/", text: words("runs") }), el("span", { class: "space" }), el("span", { id: "link", class: "link-state", text: "" }),
     el("button", { class: "plain", text: words("language"), lang: isChinese() ? "en" : "zh-CN", onclick: () => { switchLanguage(); head(); show(); } }),
     el("button", { class: "plain", text: words(dark() ? "light" : "dark"), onclick: switchTheme }));

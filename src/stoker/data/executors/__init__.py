@@ -6,8 +6,17 @@ told apart from a job that fails.
 
 from __future__ import annotations
 
-from stoker.data.executors.choice import executor_of
+from stoker.data.executors.choice import executor_of, worker_memory
 from stoker.data.executors.executor import Again, Executor, WorkerDied, try_again
 from stoker.data.executors.machine import processor_count, worker_count
 
-__all__ = ["Again", "Executor", "WorkerDied", "executor_of", "processor_count", "try_again", "worker_count"]
+__all__ = [
+    "Again",
+    "Executor",
+    "WorkerDied",
+    "executor_of",
+    "processor_count",
+    "try_again",
+    "worker_count",
+    "worker_memory",
+]

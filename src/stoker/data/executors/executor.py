@@ -15,9 +15,11 @@ _MOST_DEATHS = 3
 class WorkerDied(Exception):
     """A worker process ended in the middle of a job. `how` says by what, as in `was ended by SIGSEGV`."""
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, how: str, lacked_memory: int | None = None) -> None:
         super().__init__(how)
         self.how = how
+        self.lacked_memory = lacked_memory
+        """Bytes that it might take, where these were too few; None where it ended of something else."""
 
 
 Again = Callable[[Any, WorkerDied, int], Any]

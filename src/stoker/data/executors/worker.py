@@ -69,8 +69,8 @@ class Worker:
             raise WorkerDied(_cause(self._process.wait())) from None
         if kind == "memory":
             self.end()
-            gigabytes = self._limits.memory / 2**30
-            raise WorkerDied(f"needed more memory than the {gigabytes:.1f} GiB that a worker may take")
+            most = self._limits.memory
+            raise WorkerDied(f"needed more memory than the {most / 2**30:.1f} GiB that a worker may take", most)
         if kind == "bad_input":
             raise BadInput(answer)
         if kind == "failed":

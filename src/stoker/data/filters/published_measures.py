@@ -10,21 +10,25 @@ from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
-from stoker.data.filters.scanning import counted_runs, ends_a_sentence
+from stoker.data.filters.scanning import begins_with_a_bullet, counted_runs, ends_a_sentence
 from stoker.data.filters.stoker_measures import Measure
 from stoker.data.filters.text import Text
 from stoker.data.minhash import shingle_hashes
 
 _GOPHER_STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 _FINEWEB2_CHINESE_STOP_WORDS = frozenset("的年在月是和日了於·為有被人中为他與後也而由")
-_BULLETS = np.asarray([ord(character) for character in "•‣▶◀◦■□▪▫–-*●"], dtype=np.uint32)
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)|[。．！？…]+[”’」』）]*")
 _SHORT_LINE = 30
 
 
 def _of_words(text: Text, count: float) -> float | None:
     return count / len(text.spaced_words) if text.is_spaced and len(text.spaced_words) else None
+
+
+def _share(which: npt.NDArray[np.bool_]) -> float | None:
+    return np.count_nonzero(which) / len(which) if len(which) else None
 
 
 def spaced_words(text: Text) -> float | None:
@@ -49,11 +53,13 @@ def ellipsis_ratio(text: Text) -> float | None:
 
 def bullet_line_share(text: Text) -> float | None:
     """Lines that begin with a bullet, of all."""
-    return float(np.isin(text.lines.first, _BULLETS).mean()) if len(text.lines) else None
+    return _share(begins_with_a_bullet(text.lines.first))
 
 
 def ellipsis_line_share(text: Text) -> float | None:
     """Lines that end in an ellipsis, of all."""
+    if "..." not in text.text and "…" not in text.text:
+        return 0.0 if text.text.strip() else None
     lines = [stripped for line in text.text.split("\n") if (stripped := line.rstrip())]
     return sum(line.endswith(("...", "…")) for line in lines) / len(lines) if lines else None
 
@@ -65,12 +71,16 @@ def word_with_letter_share(text: Text) -> float | None:
 
 def english_stop_words(text: Text) -> float | None:
     """How many of `the be to of and that have with` occur."""
-    return float(len(_GOPHER_STOP_WORDS.intersection(text.text.lower().split()))) if text.is_spaced else None
+    if not text.is_spaced:
+        return None
+    if all(f" {word} " in text.lowered for word in _GOPHER_STOP_WORDS):  # as nearly always; words need not be cut
+        return float(len(_GOPHER_STOP_WORDS))
+    return float(len(_GOPHER_STOP_WORDS.intersection(text.lowered.split())))
 
 
 def duplicate_line_share(text: Text) -> float | None:
     """Lines that occurred before, of all."""
-    return float(text.repeated_lines.mean()) if len(text.lines) else None
+    return _share(text.repeated_lines)
 
 
 def duplicate_line_character_share(text: Text) -> float:
@@ -90,11 +100,11 @@ def duplicate_paragraph_character_share(text: Text) -> float:
 
 
 def _commonest_words(text: Text, size: int) -> float | None:
-    return text.spaced_words.commonest_characters(size) / len(text.text) if text.is_spaced else None
+    return int(text.runs_of_words.commonest[size]) / len(text.text) if text.is_spaced else None
 
 
 def _repeated_words(text: Text, size: int) -> float | None:
-    return text.spaced_words.repeated_characters(size) / len(text.text) if text.is_spaced else None
+    return int(text.runs_of_words.repeated[size]) / len(text.text) if text.is_spaced else None
 
 
 def sentences(text: Text) -> float:
@@ -104,7 +114,7 @@ def sentences(text: Text) -> float:
 
 def lorem_ipsum(text: Text) -> float:
     """1 where `lorem ipsum` occurs, else 0."""
-    return float("lorem ipsum" in text.text.lower())
+    return float("lorem ipsum" in text.lowered)
 
 
 def curly_brackets(text: Text) -> float:
@@ -114,12 +124,12 @@ def curly_brackets(text: Text) -> float:
 
 def sentence_line_share(text: Text) -> float | None:
     """Lines that end with a mark that ends a sentence, of all."""
-    return float(ends_a_sentence(text.lines.last).mean()) if len(text.lines) else None
+    return _share(ends_a_sentence(text.lines.last))
 
 
 def short_line_share(text: Text) -> float | None:
     """Lines of at most 30 characters, of all."""
-    return float((text.lines.lengths <= _SHORT_LINE).mean()) if len(text.lines) else None
+    return _share(text.lines.lengths <= _SHORT_LINE)
 
 
 def characters(text: Text) -> float:

@@ -26,8 +26,9 @@ _LONG_RUN = 20
 _LATIN_1_RUN = 4
 _LAYOUT = np.asarray([ord(character) for character in "-=_.*~+#|─━═│"], dtype=np.uint32)
 
-_FULL_STOPS = np.asarray([ord(character) for character in ".!?\"'”’»)]。．！？…」』）】；;"], dtype=np.uint32)
+_FULL_STOPS = ".!?\"'”’»)]。．！？…」』）】；;"
 """What a line of running text ends with, a closing quotation mark or bracket behind it included."""
+_BULLETS = "•‣▶◀◦■□▪▫–-*●"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +202,9 @@ def counted_runs(hashes: Hashes) -> tuple[int, int, int]:
     return int(repeated), int(twins), int(most)
 
 
-def commonest_run(hashes: Hashes) -> tuple[int, int]:
-    """(where the hash that occurs most stands first, how often it occurs); of several such, the lowest hash."""
-    first, count = _commonest(hashes)
-    return int(first), int(count)
-
-
 @compiled
-def _room_for(entries: int) -> int:
+def room_for(entries: int) -> int:
+    """Places of a table, a power of two, of which so many entries take at most half."""
     room = 16
     while room < 2 * entries:
         room *= 2
@@ -218,7 +214,7 @@ def _room_for(entries: int) -> int:
 @compiled
 def _seen_before(hashes: Any) -> Any:
     seen = np.zeros(hashes.size, np.bool_)
-    room = _room_for(hashes.size)
+    room = room_for(hashes.size)
     table = np.full(room, -1, np.int32)
     for i in range(hashes.size):
         place = np.int64(hashes[i] >> np.uint64(32)) & (room - 1)
@@ -233,7 +229,7 @@ def _seen_before(hashes: Any) -> Any:
 
 @compiled
 def _counted_runs(hashes: Any) -> Any:
-    room = _room_for(hashes.size)
+    room = room_for(hashes.size)
     table = np.full(room, -1, np.int32)
     counts = np.zeros(room, np.int32)
     repeated, pairs, most = 0, 0, 0
@@ -252,33 +248,21 @@ def _counted_runs(hashes: Any) -> Any:
     return repeated, repeated + pairs, most
 
 
-@compiled
-def _commonest(hashes: Any) -> Any:
-    room = _room_for(hashes.size)
-    table = np.full(room, -1, np.int32)
-    counts = np.zeros(room, np.int32)
-    best, most = 0, 0
-    for i in range(hashes.size):
-        place = np.int64(hashes[i] >> np.uint64(32)) & (room - 1)
-        while table[place] >= 0 and hashes[table[place]] != hashes[i]:
-            place = (place + 1) & (room - 1)
-        if table[place] < 0:
-            table[place] = i
-        counts[place] += 1
-        if counts[place] > most or (counts[place] == most and hashes[i] < hashes[best]):
-            best, most = table[place], counts[place]
-    return best, most
-
-
 def ends_a_sentence(last: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     """Which of the code points end a line of running text."""
-    found: npt.NDArray[np.bool_] = _full_stop_table()[last]
+    found: npt.NDArray[np.bool_] = _table_of(_FULL_STOPS)[last]
     return found
 
 
-@lru_cache(maxsize=1)
-def _full_stop_table() -> npt.NDArray[np.bool_]:
-    """Whether each code point is one [code points]."""
+def begins_with_a_bullet(first: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    """Which of the code points are bullets, with which points of a list begin."""
+    found: npt.NDArray[np.bool_] = _table_of(_BULLETS)[first]
+    return found
+
+
+@lru_cache(maxsize=2)
+def _table_of(characters: str) -> npt.NDArray[np.bool_]:
+    """Whether each code point is one of these characters [code points]."""
     table = np.zeros(_CODE_POINTS, np.bool_)
-    table[_FULL_STOPS] = True
+    table[[ord(character) for character in characters]] = True
     return table

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stoker.data.filters.scanning import classes, commonest_run, seen_before
+from stoker.data.filters.scanning import classes, room_for
 from stoker.data.kernels import compiled
-from stoker.data.minhash import Hashes, shingle_hashes
+from stoker.data.minhash import Hashes, shingled
+
+LONGEST_RUN = 10
+"""Words of the longest runs that the published rules ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +30,16 @@ class SpacedWords:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def commonest_characters(self, size: int) -> int:
-        """Characters of all occurrences of the run of `size` words that occurs most, blanks between included."""
-        if len(self) < size:
-            return 0
-        first, count = commonest_run(shingle_hashes(self.hashes, size))
-        return int(count * (self.lengths[first : first + size].sum() + size - 1)) if count > 1 else 0
 
-    def repeated_characters(self, size: int) -> int:
-        """Characters of the words in runs of `size` that occurred before, each word counted once."""
-        if len(self) < size:
-            return 0
-        covered = _covered(seen_before(shingle_hashes(self.hashes, size)), size)
-        return int(self.lengths[covered].sum())
+@dataclass(frozen=True, slots=True)
+class RunsOfWords:
+    """How much of a text the runs of so many neighbouring words cover that occur more than once, by their size."""
+
+    commonest: npt.NDArray[np.int64]
+    """Characters of all occurrences of the run that occurs most, blanks between its words included; 0 where none
+    occurs twice [sizes, from 0 on]."""
+    repeated: npt.NDArray[np.int64]
+    """Characters of the words in runs that occurred before, each word counted once [sizes, from 0 on]."""
 
 
 def cut_spaced_words(code_points: npt.NDArray[np.uint32]) -> SpacedWords:
@@ -72,12 +72,42 @@ def _words(own: Any, classes: Any) -> Any:
     return hashes[:count], lengths[:count], with_letter
 
 
+def runs_of(words: SpacedWords) -> RunsOfWords:
+    """What the runs of 2 to 10 words cover."""
+    return RunsOfWords(*_runs(words.hashes, words.lengths, LONGEST_RUN))
+
+
 @compiled
-def _covered(repeated: Any, size: int) -> Any:
-    covered = np.zeros(repeated.size + size - 1, np.bool_)
-    until = 0
-    for i in range(covered.size):
-        if i < repeated.size and repeated[i]:
+def _runs(words: Any, lengths: Any, longest: int) -> Any:
+    commonest, repeated = np.zeros(longest + 1, np.int64), np.zeros(longest + 1, np.int64)
+    runs = np.empty(words.size + 1, np.uint64)
+    recurs = np.ones(words.size, np.bool_)  # what recurs begins with a shorter run that recurs: look at no other
+    left = words.size
+    for size in range(2, min(longest, words.size) + 1):
+        count = shingled(words, words.size, size, runs)
+        room = room_for(left)
+        table, counts = np.full(room, -1, np.int32), np.zeros(room, np.int32)
+        recurs_too = np.zeros(words.size, np.bool_)
+        best, most, left, until = 0, 1, 0, 0
+        for i in range(count):
+            if not recurs[i]:
+                continue
+            place = np.int64(runs[i] >> np.uint64(32)) & (room - 1)
+            while table[place] >= 0 and runs[table[place]] != runs[i]:
+                place = (place + 1) & (room - 1)
+            first = table[place]
+            counts[place] += 1
+            if first < 0:
+                table[place] = i
+                continue
+            left += 1 + (not recurs_too[first])
+            recurs_too[first] = recurs_too[i] = True
+            repeated[size] += lengths[max(i, until) : i + size].sum()
             until = i + size
-        covered[i] = i < until
-    return covered
+            if counts[place] > most or (counts[place] == most and runs[i] < runs[best]):
+                best, most = first, counts[place]
+        if left == 0:
+            break
+        commonest[size] = most * (lengths[best : best + size].sum() + size - 1)
+        recurs = recurs_too
+    return commonest, repeated

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from stoker.data.filters.phrases import STOCK_PHRASES
 from stoker.data.filters.scanning import Characters, Lines, count_characters, cut_lines, seen_before
-from stoker.data.filters.spaced_words import SpacedWords, cut_spaced_words
+from stoker.data.filters.spaced_words import RunsOfWords, SpacedWords, cut_spaced_words, runs_of
 from stoker.data.minhash import Hashes, code_points, token_hashes
 from stoker.recipe import Kind
 
@@ -80,3 +80,13 @@ class Text:
     def spaced_words(self) -> SpacedWords:
         """Its words as rules count them that know only the blanks between them."""
         return cut_spaced_words(self.code_points)
+
+    @cached_property
+    def runs_of_words(self) -> RunsOfWords:
+        """What the runs of `spaced_words` cover that occur more than once."""
+        return runs_of(self.spaced_words)
+
+    @cached_property
+    def lowered(self) -> str:
+        """It without capitals."""
+        return self.text.lower()

@@ -18,7 +18,9 @@ from stoker.data.imported import remedy
 from stoker.data.ledger.description import Description
 from stoker.data.ledger.funnel import funnel_of
 from stoker.data.ledger.index import PLACE, Hashes, Identifiers, Places
+from stoker.data.ledger.origins import ORIGIN, Origin, Origins
 from stoker.data.ledger.schema import (
+    CUT_SUMS,
     DESCRIPTION,
     FILES,
     FORMAT,
@@ -26,13 +28,13 @@ from stoker.data.ledger.schema import (
     PLACES,
     SUMMARY,
     ledger_schema,
+    origins_name,
     part_name,
 )
 from stoker.errors import StokerError
 
 Integers = npt.NDArray[np.int64]
 _Opened = TypeVar("_Opened")
-_ORIGIN = ("file", "position", "identifier")
 
 
 class Ledger:
@@ -54,6 +56,13 @@ class Ledger:
     def summary(self) -> pl.DataFrame:
         """Sums by everything that a funnel is asked for, see `stoker.data.ledger.summary`."""
         return self._frame(SUMMARY)
+
+    def cuts(self) -> pl.DataFrame | None:
+        """In how many of the documents that stay something was cut, see `stoker.data.ledger.cuts`.
+
+        None of a ledger of before, which does not say it.
+        """
+        return self._frame(CUT_SUMS) if (self._folder / CUT_SUMS).exists() else None
 
     def funnel(self) -> list[dict[str, Any]]:
         """From what was read to what is trained on, stage by stage for each source: see `funnel_of`."""
@@ -78,6 +87,11 @@ class Ledger:
     def named(self, identifier: str) -> list[dict[str, Any]]:
         """Rows with this identifier, in order."""
         return [row for row in self.at(self._identifiers.rows(identifier)) if row["identifier"] == identifier]
+
+    def standing_at(self, file: str, number: int) -> list[dict[str, Any]]:
+        """Rows of what begins at this line, row or page of a file, in order."""
+        there = pl.col("position").str.contains(rf"^[a-z]+ {number}(,|$)")
+        return self.at(self.chosen((pl.col("file") == file) & there).to_numpy())
 
     def rows_of(self, name: str) -> int:
         """How many documents and faults a file has."""
@@ -113,8 +127,7 @@ class Ledger:
         """`file`, `position` and `identifier` of several documents of a split, by index; without those that are not
         there."""
         rows = self._rows_of_documents(source, split, indices)
-        found = self.at(list(rows.values()), _ORIGIN)
-        return dict(zip(rows, found, strict=True))
+        return dict(zip(rows, self._origins(np.asarray(list(rows.values()), np.int64)), strict=True))
 
     def at(self, rows: Sequence[int] | Integers, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The rows with these numbers, in the order given; `sha256` in hexadecimal."""
@@ -175,6 +188,25 @@ class Ledger:
                     raise self._damaged(self._folder / PLACES, "it is cut short") from None
                 return dict(zip(there, rows.tolist(), strict=True))
         return {}
+
+    def _origins(self, rows: Integers) -> list[dict[str, Any]]:
+        """`ORIGIN` of the rows with these numbers, in the order given."""
+        if not len(rows) or not (self._folder / origins_name(0)).is_file():  # as in a ledger of before
+            return self.at(rows, ORIGIN)
+        wanted, places = np.unique(rows, return_inverse=True)
+        parts, firsts = np.unique(wanted // self.description.part_rows, return_index=True)
+        inside = np.split(wanted % self.description.part_rows, firsts[1:])
+        found: list[Origin] = []
+        for part, own in zip(parts.tolist(), inside, strict=True):
+            found += self._origins_in(part, own)
+        return [dict(zip(ORIGIN, found[place], strict=True)) for place in places.tolist()]
+
+    def _origins_in(self, part: int, rows: Integers) -> list[Origin]:
+        path = self._folder / origins_name(part)
+        try:
+            return self._opened(path, Origins).at(rows)
+        except (pa.ArrowException, OSError, ValueError, IndexError, KeyError) as error:
+            raise self._damaged(path, _first_line(error)) from None
 
     def _group(self, file: pq.ParquetFile, part: int, group: int, columns: Sequence[str] | None) -> pa.Table:
         try:

@@ -71,6 +71,8 @@ _STEPS: dict[Step, str] = {
     "judging": "cleaned and filtered",
     "signing": "signed for the search for duplicates",
 }
+_LACKED_MEMORY = "stoker.lacked_memory"
+"""What the table of a unit says beside its rows."""
 _WITHOUT_A_CULPRIT = 4
 """After so many deaths of workers over a unit of which no one document is the cause, the run ends."""
 
@@ -90,6 +92,11 @@ class ReadUnit:
     """What is not to be worked on, and why: workers died over it."""
     suspect: Place | None = None
     """Where a worker died. One that dies there again was no accident."""
+    lacked_memory: int | None = None
+    """Bytes that the workers might take of which one of `set_aside` needed more."""
+    more_memory: int | None = None
+    """Bytes that a worker may take now: a unit of which something is set aside that had fewer is read anew. None
+    where it must stay as it is."""
 
     @property
     def is_careful(self) -> bool:
@@ -109,6 +116,8 @@ class UnitRead:
     """How many for each reason."""
     places: tuple[str, ...]
     """The first faults for people: file, position, reason."""
+    lacked_memory: int | None = None
+    """Bytes of memory that were too few for some of the faults, see `lacked_memory`."""
 
 
 def unit_file(folder: Path, number: int, kind: str) -> Path:
@@ -120,7 +129,7 @@ def read_unit(job: ReadUnit) -> UnitRead:
     """Read, clean, filter and sign one unit; what it held. Raises `BadInput` at a fault if told to."""
     number = job.unit.number
     table = unit_file(job.folder, number, "parquet")
-    if table.is_file():
+    if table.is_file() and not is_tried_again(lacked_memory(table), job.more_memory):
         return _what_was_read(job)
     note = unit_file(job.folder, number, "note")
     watch = Watch(note, Limits(job.document_seconds, limit_next_piece), dict(job.set_aside))
@@ -141,6 +150,8 @@ def read_unit(job: ReadUnit) -> UnitRead:
             if text is not None:
                 kept.add(text)
         rows.flush()
+        if job.lacked_memory is not None:
+            writer.add_key_value_metadata({_LACKED_MEMORY: str(job.lacked_memory)})
         kept.flush()
         watch.close()
     note.unlink()
@@ -163,7 +174,8 @@ def after_death(job: ReadUnit, death: WorkerDied, deaths: int) -> ReadUnit:
         ) from None
     if place == job.suspect:
         why = f"while it was {_STEPS[place.step]}, a worker process {death.how}, and so did another"
-        return replace(job, set_aside=(*job.set_aside, (place, why)), suspect=None)
+        lacked = min(filter(None, (job.lacked_memory, death.lacked_memory)), default=None)
+        return replace(job, set_aside=(*job.set_aside, (place, why)), suspect=None, lacked_memory=lacked)
     return replace(job, suspect=place)
 
 
@@ -171,7 +183,26 @@ def _what_was_read(job: ReadUnit) -> UnitRead:
     table = read_histories(job.folder, [job.unit], ["file", "position", "verdict", "reason"])
     faults = table.filter(pc.equal(table["verdict"], "fault"))
     places = tuple(f"{row['file']}, {row['position']}: {row['reason']}" for row in faults.slice(0, 3).to_pylist())
-    return UnitRead(job.unit.size, table.num_rows - faults.num_rows, Counter(faults["reason"].to_pylist()), places)
+    lacked = lacked_memory(unit_file(job.folder, job.unit.number, "parquet"))
+    reasons = Counter(faults["reason"].to_pylist())
+    return UnitRead(job.unit.size, table.num_rows - faults.num_rows, reasons, places, lacked)
+
+
+def lacked_memory(table: Path) -> int | None:
+    """Bytes of memory that were too few for documents which are set aside in the table of a unit.
+
+    None where none is set aside for that, or the table cannot be read.
+    """
+    try:
+        known = pq.read_metadata(table).metadata or {}
+        return int(known[_LACKED_MEMORY.encode()]) if _LACKED_MEMORY.encode() in known else None
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def is_tried_again(lacked: int | None, memory: int | None) -> bool:
+    """Whether workers may take `memory` now, which is more than was too little."""
+    return lacked is not None and memory is not None and memory > lacked
 
 
 class _Rows:

@@ -1,10 +1,11 @@
 """Units of input as an earlier preparation read, cleaned and signed them, for those that come after it.
 
-    <prepared>/.units/<name>.text, .signatures, .parquet
+    <prepared>/.units/<name>.text, .signatures, .parquet, .sha256
 
-The name is a hash of everything that decides what is in the three files: the input files' content, how they are
-read, cleaned and signed. Adding a source, or a file behind the others of one, leaves the other units as they are. A
-unit of which a file is cut short or missing is read anew.
+The name is a hash of everything that decides what is in the first three files: the input files' content, how they
+are read, cleaned and signed. Adding a source, or a file behind the others of one, leaves the other units as they
+are. The last file has the SHA-256 of the three, as `sha256sum` writes it: a unit of which a file is missing or not
+as it was kept is read anew. So is one that sets documents aside which lacked memory, when workers may take more.
 """
 
 from __future__ import annotations
@@ -17,26 +18,25 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from stoker.data.fingerprint import RULES, Inputs
 from stoker.data.minhash import SIGNING
 from stoker.data.reading.units import Unit
-from stoker.data.stages.read_and_clean import unit_file
+from stoker.data.stages.read_and_clean import is_tried_again, lacked_memory, unit_file
+from stoker.durable_files import sha256_of_file, write_bytes
 
 UNITS = ".units"
 """Their folder among the prepared corpora."""
 _KINDS = ("text", "signatures", "parquet")
-"""The last is linked last: when it is there, all are."""
+_SUMS = "sha256"
+"""Written last: when it is there, all are."""
 
 
 class ReusedUnits:
     """The units kept in one folder of prepared corpora."""
 
-    def __init__(self, folder: Path, inputs: Inputs) -> None:
-        self._folder, self._inputs = folder, inputs
+    def __init__(self, folder: Path, inputs: Inputs, worker_memory: int) -> None:
+        """`worker_memory`: bytes that a worker may take."""
+        self._folder, self._inputs, self._memory = folder, inputs, worker_memory
 
     def take(self, units: Iterable[Unit], read: Path) -> int:
         """Put what is kept of `units` into the work folder `read`; how many units that are."""
@@ -44,38 +44,40 @@ class ReusedUnits:
         for unit in units:
             if unit_file(read, unit.number, "parquet").is_file():
                 continue
-            kept = [self._folder / f"{self._name(unit)}.{kind}" for kind in _KINDS]
+            name = self._name(unit)
             with suppress(FileNotFoundError):  # not kept, or swept just now
-                if not self._are_whole(*kept):
-                    for file in kept:  # read anew, and then kept anew
-                        file.unlink(missing_ok=True)
+                sums = self._file(name, _SUMS).read_bytes()
+                if self._sums(name) != sums or is_tried_again(
+                    lacked_memory(self._file(name, "parquet")), self._memory
+                ):
+                    for kind in (_SUMS, *_KINDS):  # read anew, and then kept anew
+                        self._file(name, kind).unlink(missing_ok=True)
                     continue
-                for kind, file in zip(_KINDS, kept, strict=True):
-                    _link(file, unit_file(read, unit.number, kind))
+                for kind in _KINDS:
+                    _link(self._file(name, kind), unit_file(read, unit.number, kind))
                 taken += 1
         return taken
 
-    def _are_whole(self, text: Path, signatures: Path, table: Path) -> bool:
-        """Whether the files are as long as the rows say. Raises `FileNotFoundError` where the table is missing."""
-        with open(table, "rb") as stream:
-            try:
-                sizes = pq.read_table(stream, columns=["text_bytes"], use_threads=False)["text_bytes"].drop_null()
-            except (pa.ArrowException, OSError, KeyError):
-                return False
-        row = 4 * int(self._inputs.reading["signing"]["permutations"])
-        wanted = {text: pc.sum(sizes).as_py() or 0, signatures: row * len(sizes)}
-        return all(file.is_file() and file.stat().st_size == size for file, size in wanted.items())
+    def _sums(self, name: str) -> bytes:
+        """SHA-256 of what is kept of a unit. Raises `FileNotFoundError` where a file of it is missing."""
+        files = [self._file(name, kind) for kind in _KINDS]
+        return "".join(f"{sha256_of_file(file)}  {file.name}\n" for file in files).encode()
+
+    def _file(self, name: str, kind: str) -> Path:
+        return self._folder / f"{name}.{kind}"
 
     def keep(self, units: Iterable[Unit], read: Path) -> None:
         """Keep the files of `units`, and no others: what an earlier preparation left and this did not use goes."""
         self._folder.mkdir(exist_ok=True)
         wanted = set()
         for unit in units:
-            for kind in _KINDS:
-                file = self._folder / f"{self._name(unit)}.{kind}"
-                wanted.add(file)
-                if not file.is_file():
-                    _link(unit_file(read, unit.number, kind), file)
+            name = self._name(unit)
+            sums = self._file(name, _SUMS)
+            wanted |= {sums, *(self._file(name, kind) for kind in _KINDS)}
+            if not sums.is_file():
+                for kind in _KINDS:
+                    _link(unit_file(read, unit.number, kind), self._file(name, kind))
+                write_bytes(sums, self._sums(name))
         for file in set(self._folder.iterdir()) - wanted:
             with suppress(FileNotFoundError):  # another preparation may sweep as well
                 file.unlink()
