@@ -286,8 +286,8 @@ def test_a_source_that_moves_apart_is_named() -> None:
 
 
 def test_a_source_that_moved_hardly_farther_than_such_moves_is_a_note() -> None:
-    by_source = {name: falling() * noise(seed=seed, deviation=0.09) for seed, name in enumerate("abc")}
-    by_source["b"][300:] *= 1.13
+    by_source = {name: falling() * noise(seed=seed, deviation=0.03) for seed, name in enumerate("abc")}
+    by_source["b"][300:] *= 1.12
     assert [one.severity for one in find_source_drift(curve(falling()), by_source)] == ["note"]
 
 

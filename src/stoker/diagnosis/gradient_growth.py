@@ -27,9 +27,9 @@ def find_gradient_growth(norm: Curve, loss_moved: Sequence[tuple[int, int]] | No
     logarithm.
 
     At least three rows in a row, or two with ten times the median; a warning from eight rows, or ten times, on.
-    `loss_moved` are the first and last steps of what stands out of the loss: a growth that came back and after which
-    nothing does, within a window of rows, was a note's worth. Not in the first rows, in which a model's gradients go
-    through their largest changes.
+    `loss_moved` are the first and last steps of what stands out of the loss: a growth that came back and after
+    which nothing does, within a window of rows, was a note's worth. Not in the first rows, in which a model's
+    gradients go through their largest changes.
     """
     curve = norm.positive
     logs = np.log(curve.values)
@@ -41,8 +41,10 @@ def find_gradient_growth(norm: Curve, loss_moved: Sequence[tuple[int, int]] | No
         many = int(np.count_nonzero(rise > one.limit / 2)) >= _FEWEST_ROWS
         if (many or strong >= _STRONG_ROWS) and not _early(curve, one):
             end = int(curve.steps[min(one.last + window_of(logs.size), logs.size - 1)])
-            harmless = loss_moved is not None and one.recovered is not None and not any(
-                first <= end and last >= curve.steps[one.first] for first, last in loss_moved
+            harmless = (
+                loss_moved is not None
+                and one.recovered is not None
+                and not any(first <= end and last >= curve.steps[one.first] for first, last in loss_moved)
             )
             found.append(_finding(curve, logs, one, strong, harmless))
     return found

@@ -108,7 +108,9 @@ def _noticed(logs: Numbers) -> tuple[int, int, float, float, float] | None:
 
 def _endangers(logs: Numbers, at: int) -> bool:
     """Whether growth that stood out in row `at` has gone far, or will soon if it goes on as in the last rows."""
-    recent = logs[max(at - _IN_A_ROW, logs.size - 1 - 2 * _IN_A_ROW) :]
+    recent = logs[-_IN_A_ROW - 1 :]
+    if not (np.diff(recent) > 0).all():
+        recent = logs[-2 * _IN_A_ROW - 1 :]
     return bool(logs[at:].max() > _HARMLESS or recent.max() + _AHEAD * max(_slope(recent), 0.0) > _SATURATED)
 
 
