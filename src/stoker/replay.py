@@ -28,6 +28,7 @@ from stoker.progress import Progress
 from stoker.recipe import Recipe
 from stoker.recipe.loading import load_recipe
 from stoker.record import Record
+from stoker.record.given_samples import given_stretches
 from stoker.run_directory import RunDirectory
 from stoker.training.precision import autocast, parameter_dtype
 from stoker.training.rank import use_processors
@@ -126,7 +127,8 @@ def _as_recorded(run: RunDirectory) -> tuple[dict[int, Stretches], dict[int, flo
         rows.select("step", name).drop_nulls().iter_rows() if name in rows.columns else ()
         for name in ("given_samples", "loss_scale")
     )
-    return {step: json.loads(text) for step, text in given}, dict(scales)
+    told = {step: given_stretches(text) for step, text in given}
+    return {step: stretches for step, stretches in told.items() if stretches}, dict(scales)
 
 
 def _try_as_rank(work: _Work, rank: int, store: TCPStore, say: Say) -> list[Trial] | None:

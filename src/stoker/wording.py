@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, TypeGuard
 
 NOTHING = "–"
+_LAST_TIME = 253_402_300_800.0
+"""The end of the year 9999, in unix seconds: calendars go no further."""
+_LARGEST = 1e300
+"""A whole number beyond it has no float."""
+
+
+def _is_known(value: Any) -> TypeGuard[float]:
+    """Whether it is a finite number: what a record of somebody else's making holds may be anything."""
+    return isinstance(value, int | float) and -_LARGEST < value < _LARGEST
 
 
 def count(value: float | None) -> str:
     """A number of things: 1,234 below ten thousand, then 12.3k, 4.56M, 7.89B, 1.23T."""
-    if value is None or not math.isfinite(value):
+    if not _is_known(value):
         return NOTHING
     if abs(value) < 10_000:
         return f"{value:,.0f}"
@@ -29,12 +38,12 @@ def _three_digits(value: float) -> str:
 
 def exact(value: float | None) -> str:
     """A whole number with thousands separated."""
-    return NOTHING if value is None or not math.isfinite(value) else f"{value:,.0f}"
+    return f"{value:,.0f}" if _is_known(value) else NOTHING
 
 
 def size(value: float | None) -> str:
     """A number of bytes."""
-    if value is None or not math.isfinite(value):
+    if not _is_known(value):
         return NOTHING
     for unit, letter in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if abs(value) >= unit:
@@ -44,7 +53,7 @@ def size(value: float | None) -> str:
 
 def duration(seconds: float | None) -> str:
     """A stretch of time in two units at most."""
-    if seconds is None or not math.isfinite(seconds):
+    if not _is_known(seconds):
         return NOTHING
     if seconds < 1:
         return f"{_three_digits(seconds * 1e3)} ms"
@@ -73,7 +82,7 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 def percent(share: float | None) -> str:
     """A share of one as a percentage."""
-    if share is None or not math.isfinite(share):
+    if not _is_known(share):
         return NOTHING
     if 0 < share < 0.0005:
         return "<0.1%"
@@ -82,7 +91,7 @@ def percent(share: float | None) -> str:
 
 def moment(unix_time: float | None) -> str:
     """A point in time, in UTC."""
-    if unix_time is None or not math.isfinite(unix_time):
+    if not _is_known(unix_time) or not 0 <= unix_time < _LAST_TIME:
         return NOTHING
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(unix_time))
 

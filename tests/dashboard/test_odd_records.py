@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from stoker.dashboard import watched
+from stoker.dashboard.columns import RankColumns
 from stoker.record import Record, RecordWriter
 from stoker.run_directory import RunDirectory
 from tests.dashboard.watched_runs import NEVER, dashboard, identifiers
@@ -75,7 +77,7 @@ def questions(client: TestClient, run: str) -> list[tuple[str, dict[str, Any]]]:
     found += [
         (f"/{one}", {"step": step}) for one in ("moment", "documents", "timeline") for step in (0, 5, 40, 10**9)
     ]
-    columns = [*(f"step:0:{column}" for column in page["columns"]["step"]), "machine:0:utilisation"]
+    columns = [*(f"step:0:{column}" for column in page["columns"].get("step", ())), "machine:0:utilisation"]
     columns += [f"derived:0:{name}" for name in ("step_seconds", "tokens_per_second", "waited")]
     for kind, keys in page["keys"].items():
         columns += [f"{kind}:0:{column}:{key}" for key in keys for column in page["columns"].get(kind, ())]
@@ -107,3 +109,23 @@ def test_a_row_that_claims_more_ranks_than_can_be_costs_nothing(tmp_path: Path) 
     assert len(gaps) == 1025
     assert gaps[0].detail == "rank 1 has left no record"
     assert gaps[-1].detail.endswith("more ranks have left no record")
+
+
+def test_ranks_that_there_are_not_cost_nothing_however_many_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns are kept of each rank that is read."""
+    read: set[int] = set()
+
+    def columns(record: Path, rank: int, *most: int) -> RankColumns:
+        read.add(rank)
+        return RankColumns(record, rank, *most)
+
+    monkeypatch.setattr(watched, "RankColumns", columns)
+    write_odd(tmp_path / "run", "name: few\n", {"loss": 1.0, "seconds": {"total": 1.0}})
+    with dashboard(tmp_path) as client:
+        (run,) = identifiers(client).values()
+        names = ("derived:{}:waited", "step:{}:loss", "machine:{}:utilisation", "module:{}:update_to_weight:head")
+        lines = [name.format(rank) for rank in (0, 1, 2, 9_999_999) for name in names]
+        assert client.get(f"/api/run/{run}/lines", params={"line": lines}).status_code == 200
+    assert read == {0}

@@ -240,7 +240,7 @@ def _tagged(request: Request, run: WatchedRun, make: Callable[[], bytes], window
 
 def _window(request: Request) -> Window:
     pixels = request.query_params.get("pixels", "1000")
-    if not pixels.isdecimal() or not 1 <= int(pixels) <= MOST_PIXELS:
+    if not pixels.isdecimal() or len(pixels) > 9 or not 1 <= int(pixels) <= MOST_PIXELS:
         raise BadInput(f"pixels: expected a whole number from 1 to {MOST_PIXELS}, got {pixels[:20]!r}")
     return Window(_unit(request), _number(request, "begin"), _number(request, "end"), int(pixels))
 

@@ -51,6 +51,8 @@ def line_of(run: WatchedRun, name: str) -> Line | None:
     if not rank_text.isdecimal() or len(rank_text) > 7 or not rest:
         raise BadInput(f"a curve is called KIND:RANK:COLUMN, such as step:0:loss; {name!r} is not")
     rank = int(rank_text)
+    if not run.wrote(rank):  # nothing is kept of a rank that there is not, however many are asked for
+        return None
     if kind == "step":
         return _of_steps(run, rest, rank)
     if kind == "derived":

@@ -108,8 +108,8 @@ def worst_documents(run: WatchedRun, step: int) -> list[dict[str, Any]]:
         steps = columns.numbers("document", "step")
         for place in np.flatnonzero(steps == step)[-_MOST_DOCUMENTS:].tolist():
             found += [{**row, "rank": rank} for row in rows_of("document", columns.row("document", place))]
-    latest = max((row.get("attempt") or 0 for row in found), default=0)
-    standing = [row for row in found if (row.get("attempt") or 0) == latest]
+    latest = max((_sortable(row.get("attempt")) for row in found), default=0.0)
+    standing = [row for row in found if _sortable(row.get("attempt")) == latest]
     standing.sort(key=lambda row: -_sortable(row.get("loss")))
     return [spelled(row) for row in standing[:_MOST_DOCUMENTS]]
 

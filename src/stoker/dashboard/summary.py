@@ -21,6 +21,7 @@ _MOST_EVENTS = 3000
 _ROUTINE = ("saved", "clock", "finding")
 
 
+@np.errstate(over="ignore")  # a record may hold any figure
 def summary_of(run: WatchedRun) -> dict[str, Any]:
     """Name, folder, state and last figures; reads only the newest rows, and those once."""
     # A list of many runs is asked for every few seconds, and few of them have written anything since.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.record.framing import MAGIC, Entry, whole_payloads
+from stoker.record.framing import MAGIC, Entry, entry_of, whole_payloads
 
 _BEGIN = re.compile(rb'\{"kind":"([a-z][a-z0-9_]*)","sequence":(\d+),"row":')
 
@@ -23,8 +22,7 @@ class RawEntry:
     @property
     def entry(self) -> Entry:
         """The row. Raises `ValueError`, `KeyError` or `TypeError` for what no writer wrote."""
-        fields = json.loads(self.payload)
-        return Entry(fields["kind"], fields["sequence"], fields["row"])
+        return entry_of(self.payload)
 
 
 def entries_of(raw: list[RawEntry]) -> list[Entry]:

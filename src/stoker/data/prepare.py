@@ -361,7 +361,7 @@ class _Preparation:
             "sources": sources,
             "funnel": ledger.funnel(),
             "shares_dropped": [cut.as_json() for cut in cuts_of(candidates, self._recipe.data.cleaning)],
-            "falls": far_falls(ledger.summary(), ledger.description),
+            "falls": far_falls(ledger.summary(), ledger.description, ledger.cuts()),
         }
 
 

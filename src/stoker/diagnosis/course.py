@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,8 @@ COMMAND_ENDED = "command_ended"
 RANKS_CHANGED = "ranks_changed"
 """An attempt with another number of ranks than the one before, or another layout of as many."""
 _BEGIN = ("started", "resumed")
+_LARGEST_STEP = 2**53
+"""Of a row that counts further, nothing can be drawn."""
 _ENDS = ("finished", "terminated", "non_finite", "failure", "gave_up", "supervisor_died", "ranks_ended")
 _RESIZED = ("shrunk", "grown")
 
@@ -40,6 +43,7 @@ def course_of(record: Record, under_way: bool) -> list[Event]:
     events = record.events()
     if rank_folder(record.folder, SUPERVISOR).is_dir():
         events = [*events, *record.events(SUPERVISOR)]
+    events = [readable(event) for event in events]
     starts = _starts(record)
     events = [*_told_once(events), *_unrecorded_ends(events, starts, under_way), *_changes_of_ranks(events, starts)]
     return list(_with_origins(sorted(events, key=_time), starts))
@@ -49,6 +53,20 @@ def detail_of(event: Event) -> dict[str, Any]:
     """The event's detail; an empty one where it is no mapping."""
     detail = event.get("detail")
     return detail if isinstance(detail, dict) else {}
+
+
+def readable(event: Event) -> Event:
+    """Without a step, attempt, time or name that is none: whoever reads events on may rely on those."""
+    step, attempt, time = (event.get(name) for name in ("step", "attempt", "time"))
+    whole = isinstance(step, int) and abs(step) < _LARGEST_STEP
+    known = isinstance(time, int | float) and math.isfinite(time)
+    return {
+        **event,
+        "step": step if whole else None,
+        "attempt": attempt if isinstance(attempt, int) else None,
+        "time": time if known else None,
+        "event": str(event.get("event")),
+    }
 
 
 def _time(event: Event) -> float:

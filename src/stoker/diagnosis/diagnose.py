@@ -130,6 +130,7 @@ def _recipe(run: RunDirectory) -> Recipe | None:
         return None
 
 
+@np.errstate(all="ignore")  # rows may hold any figure, and those that overflow find nothing
 def find_all(rows: RunRows) -> list[Finding]:
     """Every detector's findings, those of one incident together, with their documents, the most important first."""
     steps = rows.steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ from stoker.diagnosis.step_parts import ASIDE, Parts, parts_of
 from stoker.diagnosis.text_at import Text
 from stoker.recipe import Recipe
 from stoker.record import Record, names_of
+from stoker.record.given_samples import given_stretches
 
 _COLUMNS = (
     "attempt", "time", "loss", "loss_by_source", "gradient_norm", "learning_rate", "tokens", "tokens_seen",
@@ -124,7 +124,10 @@ class RunRows:
             return ()
         found: list[list[int]] = []
         for first, after, others in self.table.select("first_sample", "last_sample", column)[begin:end].iter_rows():
-            found += [[first, after]] if others is None else json.loads(others)
+            if others is not None:
+                found += given_stretches(others)
+            elif first is not None and after is not None:
+                found.append([first, after])
         return tuple(sorted({(int(first), int(after) - 1) for first, after in found}))
 
     def curve(self, column: str) -> Curve:

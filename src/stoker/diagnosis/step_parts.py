@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -118,6 +118,12 @@ class _Longer:
     lasts: bool
 
 
+def _in_rows_of(steps: Steps, own: Steps, one: _Longer) -> _Longer:
+    """With the places that its first and last step have among `steps`: ranks of which rows are lost have others."""
+    first, last = np.searchsorted(steps, [own[one.first], own[one.last]]).tolist()
+    return replace(one, first=first, last=last)
+
+
 def find_longer_parts(of_ranks: dict[int, Parts]) -> list[Finding]:
     """Stretches in which the median of five rows of a part exceeds its window before (32 rows) by a tenth of a step
     and 6 deviations.
@@ -128,7 +134,13 @@ def find_longer_parts(of_ranks: dict[int, Parts]) -> list[Finding]:
     it; where all ranks work longer, only while they do.
     """
     looked_at = PARTS if len(of_ranks) > 1 else PARTS[:-1]  # one rank waits for nobody
-    longer = [one for rank, parts in of_ranks.items() for part in looked_at for one in _of_part(rank, part, parts)]
+    steps = np.unique(np.concatenate([own.steps for own in of_ranks.values()])) if of_ranks else as_steps([])
+    longer = [
+        _in_rows_of(steps, own.steps, one)
+        for rank, own in of_ranks.items()
+        for part in looked_at
+        for one in _of_part(rank, part, own)
+    ]
     own = [one for one in longer if one.part != "communication"]
     waits = [one for one in longer if one.part == "communication" and not any(_meet(one, other) for other in own)]
     found = []
@@ -137,7 +149,7 @@ def find_longer_parts(of_ranks: dict[int, Parts]) -> list[Finding]:
         first = min(rest, key=lambda one: (one.first, -one.excess))
         group = [one for one in rest if one.part == first.part and _meet(one, first)]
         rest = [one for one in rest if one not in group]
-        found.append(_finding(of_ranks, group))
+        found.append(_finding(steps, len(of_ranks), group))
     return found
 
 
@@ -186,11 +198,10 @@ def _longer(rank: int, part: Part, of_rank: Parts, share: Numbers, one: Excursio
     )  # fmt: skip
 
 
-def _finding(of_ranks: dict[int, Parts], group: Sequence[_Longer]) -> Finding:
+def _finding(steps: Steps, ranks_there: int, group: Sequence[_Longer]) -> Finding:
     worst = max(group, key=lambda one: one.excess)
     at_fault = sorted({one.rank for one in group if one.excess > worst.excess / 2})
-    everywhere = 2 * len(at_fault) > len(of_ranks) or worst.part == "communication"
-    steps = of_ranks[worst.rank].steps
+    everywhere = 2 * len(at_fault) > ranks_there or worst.part == "communication"
     first, last = min(one.first for one in group), max(one.last for one in group)
     rows = last - first + 1
     by_others = everywhere and worst.part in ("compute", "host")
@@ -199,7 +210,7 @@ def _finding(of_ranks: dict[int, Parts], group: Sequence[_Longer]) -> Finding:
     notable = worst.excess > max(_NOTABLE, worst.limit) and enough and known
     severity: Severity = "warning" if notable and (worst.lasts or not by_others) else "note"
     step = int(steps[first])
-    of = "" if len(of_ranks) == 1 else f" of rank {worst.rank}"
+    of = "" if ranks_there == 1 else f" of rank {worst.rank}"
     ranks = () if everywhere else tuple(at_fault)
     todo = (
         remedy("check_machine", ranks=list(ranks))

@@ -9,9 +9,10 @@ from stoker.diagnosis.diagnose import Diagnosis
 from stoker.diagnosis.finding import EVENT, UNKNOWN, Evidence, Finding
 from stoker.diagnosis.remedies import in_words
 from stoker.plural import counted
-from stoker.wording import NOTHING, exact, figure, moment, words
+from stoker.wording import NOTHING, exact, figure, moment, one_line, words
 
 _GAPS_SHOWN = 12
+_LONGEST_LINE = 4000
 _NAMES_SHOWN = 4
 _INDENT = " " * 9
 _SURENESS = ((0.9, "strong evidence"), (0.7, "fair evidence"), (0.0, "weak evidence"))
@@ -31,7 +32,8 @@ def in_text(diagnosis: Diagnosis) -> str:
         lines += [f"  {gap.detail}" for gap in diagnosis.gaps[:_GAPS_SHOWN]]
         if len(diagnosis.gaps) > _GAPS_SHOWN:
             lines.append(f"  and {len(diagnosis.gaps) - _GAPS_SHOWN} more (--json lists all)")
-    return "\n".join(lines).rstrip()
+    # What names and texts in it hold begins no line of its own and tells a terminal nothing.
+    return "\n".join(one_line(line, _LONGEST_LINE) for line in lines).rstrip()
 
 
 def _headline(diagnosis: Diagnosis) -> str:

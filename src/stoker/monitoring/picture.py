@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.diagnosis.course import readable
 from stoker.layout import Layout
 from stoker.recipe import Recipe
 from stoker.record import SUPERVISOR
@@ -139,7 +140,7 @@ class Picture:
             case "evaluation":
                 self.held_out[str(row.get("source"))] = row
             case "event" if rank in (0, SUPERVISOR):
-                self._take_event(row)
+                self._take_event(readable(row))
 
     def judged(self) -> None:
         """Rules have seen the worst so far."""
@@ -147,7 +148,7 @@ class Picture:
 
     def _take_global(self, before: Row, row: Row) -> None:
         self.counts["skipped_steps"] += row.get("skipped") is True
-        follows = row.get("step") == (before.get("step") or 0) + 1
+        follows = number(row, "step") == (number(before, "step") or 0) + 1
         if follows and self._moved(number(before, "loss"), number(row, "loss"), number(row, "step")):
             self.moves_in_a_row += 1
         else:

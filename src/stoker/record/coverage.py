@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stoker.record.given_samples import given_stretches
 from stoker.record.reading import Record
 
 _Numbers = npt.NDArray[np.int64]
@@ -71,7 +71,7 @@ def _ranges(table: pl.DataFrame) -> tuple[_Numbers, _Numbers]:
     """Every stretch of samples that a step was given, first and last + 1, ascending."""
     others: list[list[int]] = []
     if "given_samples" in table.columns:
-        others = [pair for text in table["given_samples"].drop_nulls() for pair in json.loads(text)]
+        others = [pair for text in table["given_samples"].drop_nulls() for pair in given_stretches(text)]
         table = table.filter(pl.col("given_samples").is_null())
     usual = table.select("first_sample", "last_sample").to_numpy()
     ranges = np.concatenate([usual, np.array(others, dtype=np.int64).reshape(-1, 2)])

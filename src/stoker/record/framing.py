@@ -79,11 +79,32 @@ def whole_frames(content: bytes, position: int) -> Iterator[tuple[Entry, int]]:
     """Each whole frame from `position` on with the offset of its end, until the first that is not whole."""
     for payload, stop in whole_payloads(content, position):
         try:
-            fields = json.loads(payload)
-            entry = Entry(fields["kind"], fields["sequence"], fields["row"])
+            entry = entry_of(payload)
         except (ValueError, KeyError, TypeError):
             return
         yield entry, stop
+
+
+def entry_of(payload: bytes) -> Entry:
+    """The row that a frame's payload spells.
+
+    Half of a surrogate pair (of a file's name that is no text, of a character that was cut in two) becomes
+    `\\ud800` in letters: no table, page or terminal takes the half itself. Raises `ValueError`, `KeyError` or
+    `TypeError` for what no writer wrote.
+    """
+    fields = json.loads(payload)
+    kind, sequence, row = fields["kind"], fields["sequence"], fields["row"]
+    if not isinstance(row, dict) or not isinstance(kind, str) or not isinstance(sequence, int):
+        raise TypeError("a row has a kind, a number and fields")
+    return Entry(kind, sequence, _whole_text(row) if b"\\ud" in payload else row)
+
+
+def _whole_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_whole_text(name): _whole_text(part) for name, part in value.items()}
+    return [_whole_text(part) for part in value] if isinstance(value, list) else value
 
 
 def whole_payloads(content: bytes, position: int) -> Iterator[tuple[bytes, int]]:

@@ -21,6 +21,7 @@ from stoker.errors import BadInput
 from stoker.layout import Layout
 from stoker.recipe import Recipe
 
+_LAST_STEP = 2**40
 _STEPS_AHEAD = 2
 _DIGESTS_KEPT = 16
 
@@ -66,6 +67,8 @@ class Feed:
         """Numbers of the samples in the global batch of `step` (the first step is 1): int64 [batch]."""
         if step < 1:
             raise BadInput(f"steps are counted from 1, not {step}")
+        if step > _LAST_STEP:
+            raise BadInput(f"there is no step {step}: samples are counted with 63 bits")
         first = self.recipe.training.samples_before(step)
         return np.arange(first, first + self.recipe.training.batch_size_at(step))
 
