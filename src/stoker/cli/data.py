@@ -158,7 +158,8 @@ def why(
         str,
         typer.Argument(
             metavar="NAME",
-            help="Identifier of a document, or a file: as `stoker data sample` prints it, or its path.",
+            help="Identifier of a document, or a file, as `stoker data sample` prints it, or its path; or a place "
+            "in one, `FILE:7`.",
         ),
     ],
     count: Annotated[int, typer.Option(min=1, help="Most documents of a file to print.")] = 1000,

@@ -88,6 +88,11 @@ class Ledger:
         """Rows with this identifier, in order."""
         return [row for row in self.at(self._identifiers.rows(identifier)) if row["identifier"] == identifier]
 
+    def standing_at(self, file: str, number: int) -> list[dict[str, Any]]:
+        """Rows of what begins at this line, row or page of a file, in order."""
+        there = pl.col("position").str.contains(rf"^[a-z]+ {number}(,|$)")
+        return self.at(self.chosen((pl.col("file") == file) & there).to_numpy())
+
     def rows_of(self, name: str) -> int:
         """How many documents and faults a file has."""
         return int(self._files.filter(pl.col("file") == name)["rows"].sum())
