@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len, set_cell_size
 
 from stoker import wording
 from stoker.dashboard.columns import Numbers
@@ -45,7 +46,7 @@ class Snapshot:
     def as_text(self, findings: Sequence[Finding], width: int = 80) -> str:
         """Everything in lines of at most `width` cells."""
         lines = [self.heading, self.figures, ""]
-        lines += plot(self.loss, width - 10, 6, self.steps)
+        lines += plot(self.loss, max(10, width - 10), 6, self.steps)
         lines += ["", *phase_bars(self.phases, width), self.memory, ""]
         lines += finding_lines(findings) or ["nothing stands out"]
         lines += ["", *self.events]
@@ -194,4 +195,5 @@ def _bulk(finite: Numbers) -> tuple[float, float]:
 def shortened(line: str, width: int) -> str:
     """The line, cut where the terminal ends; what would move the cursor or colour the text is left out."""
     shown = "".join(character if character.isprintable() else "�" for character in line)
-    return shown if len(shown) <= width else shown[: width - 1] + "…"
+    # In cells, of which a Chinese character takes two.
+    return shown if cell_len(shown) <= width else set_cell_size(shown, width - 1).rstrip() + "…"
