@@ -113,8 +113,8 @@ def _endangers(logs: Numbers, at: int) -> bool:
 
 
 def _slope(logs: Numbers) -> float:
-    """Per row, at the end: what most of the last rows rose by where all did, else the median over all pairs of twice
-    as many (Sen 1968), which a zigzag does not tilt."""
+    """Per row, at the end: what most of the last rows rose by where all did, else the median over all pairs of
+    twice as many (Sen 1968), which a zigzag does not tilt."""
     rises = np.diff(logs[-_IN_A_ROW - 1 :])
     if (rises > 0).all():
         return float(np.median(rises))
