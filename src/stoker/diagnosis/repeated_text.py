@@ -32,7 +32,8 @@ _HASH_BITS, _REST = np.uint64(44), np.uint64(20)
 _FACTORS = np.random.default_rng(0).integers(2**62, 2**63, _GRAM, np.uint64) * np.uint64(2) + np.uint64(1)
 """Of a gram's tokens; the highest bits of the sum of products hash it (multiply-shift, Dietzfelbinger 1996)."""
 _LEAST_SCORE = 3.0
-_NOTABLE = 0.25
+_NOTABLE, _NOTABLE_SCORE = 0.25, math.log(1000)
+"""Share of a step's documents, and nats: of a thousand runs whose text is sound one has such a step by chance."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _finding(text: Text, group: Sequence[tuple[_Step, float]], usual: float) -> 
     return Finding(
         kind="repeated_data",
         cause=CAUSE,
-        severity="warning" if worst.share > _NOTABLE else "note",
+        severity="warning" if worst.share > _NOTABLE and score > _NOTABLE_SCORE else "note",
         first_step=first.step,
         last_step=last.step,
         documents=tuple((sample, sample) for sample in samples),

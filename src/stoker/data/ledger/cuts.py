@@ -35,18 +35,23 @@ def cuts_in(table: pa.Table, cuts: Sequence[str]) -> pa.Table:
     )
     assert isinstance(frame, pl.DataFrame)
     stays = frame.filter(pl.col("verdict").is_in(["kept", "held_out"])).with_columns(classes())
-    grouped = stays.group_by(_GROUPS, maintain_order=True)
+    # Selection leaves a null where it cut nothing, an operator where it did not look.
+    asked = [pl.len() if name in CUTS else pl.col(column).is_not_null().sum() for name, column in column_of.items()]
+    made = [pl.col(column) > 0 for column in column_of.values()]
+    sums = stays.group_by(_GROUPS, maintain_order=True).agg(
+        *(one.alias(f"asked {number}") for number, one in enumerate(asked)),
+        *(one.sum().alias(f"documents {number}") for number, one in enumerate(made)),
+        *(pl.col("bytes").filter(one).sum().alias(f"bytes {number}") for number, one in enumerate(made)),
+    )
     found = [
-        # Selection leaves a null where it cut nothing, an operator where it did not look.
-        grouped.agg(
+        sums.select(
+            *_GROUPS,
             pl.lit(name).alias("cut"),
-            (pl.len() if name in CUTS else pl.col(column).is_not_null().sum()).alias("asked"),
-            (pl.col(column) > 0).sum().alias("documents"),
-            pl.col("bytes").filter(pl.col(column) > 0).sum().alias("bytes"),
+            *(pl.col(f"{what} {number}").cast(pl.Int64).alias(what) for what in ("asked", "documents", "bytes")),
         )
-        for name, column in column_of.items()
+        for number, name in enumerate(column_of)
     ]
-    return _as_written(pl.concat([one.cast({"asked": pl.Int64, "documents": pl.Int64}) for one in found]))
+    return _as_written(pl.concat(found))
 
 
 def summed_cuts(tables: Sequence[pa.Table]) -> pa.Table:
