@@ -10,7 +10,7 @@ step has one micro-batch, the worst case: of more, still only the first is compu
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import json
 import statistics
 import tempfile
 import time
@@ -39,20 +39,24 @@ RANKS, VOCABULARY, LENGTH, SEQUENCES = 2, 4096, 512, 2
 
 
 class MadeUp:
-    """Made-up tokens by step and rank."""
+    """Made-up tokens by step and rank: one micro-batch of each rank in each step."""
+
+    def __init__(self, vocabulary: int = VOCABULARY, length: int = LENGTH, sequences: int = SEQUENCES) -> None:
+        self._vocabulary, self._length, self._sequences = vocabulary, length, sequences
 
     def micro_batches(self, step: int, rank: int, ranks: int) -> list[MicroBatch]:
         generator = torch.Generator().manual_seed(step * ranks + rank)
-        tokens = torch.randint(0, VOCABULARY, (SEQUENCES, LENGTH + 1), generator=generator)
-        places = torch.arange(LENGTH).expand(SEQUENCES, LENGTH).contiguous()
-        documents = torch.zeros(SEQUENCES, LENGTH, dtype=torch.int32)
-        sources = torch.zeros(SEQUENCES, dtype=torch.int64)
-        first = ((step - 1) * ranks + rank) * SEQUENCES
-        samples = torch.arange(first, first + SEQUENCES)
+        count, length = self._sequences, self._length
+        tokens = torch.randint(0, self._vocabulary, (count, length + 1), generator=generator)
+        places = torch.arange(length).expand(count, length).contiguous()
+        documents = torch.zeros(count, length, dtype=torch.int32)
+        sources = torch.zeros(count, dtype=torch.int64)
+        first = ((step - 1) * ranks + rank) * count
+        samples = torch.arange(first, first + count)
         return [MicroBatch(tokens[:, :-1].clone(), tokens[:, 1:].clone(), places, documents, sources, samples)]
 
     def valid_tokens(self, step: int) -> int:
-        return RANKS * SEQUENCES * LENGTH
+        return RANKS * self._sequences * self._length
 
 
 def recipe_of(layout: str) -> Recipe:
@@ -74,7 +78,7 @@ def recipe_of(layout: str) -> Recipe:
     )
 
 
-def measure(rank: int, store: str, layout: str, rounds: int, results: Any) -> None:
+def measure(rank: int, store: str, layout: str, rounds: int) -> list[Any]:
     torch.set_num_threads(1)
     recipe, feed = recipe_of(layout), MadeUp()
     with join_world(recipe.layout, rank, torch.device("cpu"), dist.FileStore(store, RANKS), 600) as world:
@@ -116,7 +120,22 @@ def measure(rank: int, store: str, layout: str, rounds: int, results: Any) -> No
             for _ in range(rounds)
         ]
         weights = sum(one.tensor.numel() for one in model.held)
-    results.put((seconds, weights))
+    return [seconds, weights]
+
+
+def on_ranks(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """`function(rank, store, *arguments)` on each of `RANKS` processes; what they return, as JSON has it.
+
+    Where one of them fails the others are ended, and its traceback is raised: nobody waits for who is gone.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_on_rank, (folder, function, arguments), nprocs=RANKS)
+        return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+def _on_rank(rank: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    found = function(rank, f"{folder}/store", *arguments)
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
 
 
 def timed(function: Callable[[], None]) -> float:
@@ -130,16 +149,7 @@ def main() -> None:
     parser.add_argument("--layout", choices=["dp_replicate", "dp_shard"], default="dp_replicate")
     parser.add_argument("--rounds", type=int, default=12)
     given = parser.parse_args()
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = (f"{folder}/store", given.layout, given.rounds, results)
-        ranks = [context.Process(target=measure, args=(rank, *arguments)) for rank in range(RANKS)]
-        for one in ranks:
-            one.start()
-        found = [results.get() for _ in ranks]
-        for one in ranks:
-            one.join()
+    found = on_ranks(measure, given.layout, given.rounds)
     rows = [row for seconds, _ in found for row in seconds]
     plain = statistics.median(row[0] for row in rows)
     check = statistics.median(row[1] - row[0] for row in rows) / plain

@@ -3,11 +3,13 @@
     python benchmarks/data_scale.py kills [--executor ray] [--kills 20]
     python benchmarks/data_scale.py bombs [--gigabytes 2]
     python benchmarks/data_scale.py files [--count 1000000]
+    python benchmarks/data_scale.py whole [--count 1000000]
 
 Everything is made up and written to a temporary folder. `kills` ends a preparation and all its processes at drawn
 moments, again and again until one gets through, and compares the bytes with those of one that was left alone.
 `bombs` prepares a file and two small archives of one endless line, and tells the most memory a process of it had.
 `files` lists and hashes tiny files, a second time from memory, and cuts them into units.
+`whole` prepares tiny files to the end with one worker, without filters, which would drop them.
 """
 
 from __future__ import annotations
@@ -150,10 +152,33 @@ def files(folder: Path, count: int) -> None:
     print(f"{len(units):,} units, cut in {time.process_time() - begun:.1f} CPU s")
 
 
+def whole(folder: Path, count: int) -> None:
+    """Tiny files of drawn words, prepared to the end in a process of its own."""
+    draw = random.Random(3)
+    words = [f"{first}{second}" for first in _WORDS for second in _WORDS]
+    for number in range(count):
+        if number % 1000 == 0:
+            (inner := folder / "text" / f"{number // 1000:05d}").mkdir(parents=True)
+        (inner / f"{number % 1000:03d}.txt").write_text(" ".join(draw.choices(words, k=12)))
+    recipe = write_recipe(folder, ["text"], workers=1, cleaning={"filters": False})
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    run(recipe)
+    after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - begun
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    (corpus,) = [path for path in (folder / "prepared").iterdir() if not path.name.startswith(".")]
+    (source,) = json.loads((corpus / "manifest.json").read_text())["sources"]
+    print(
+        f"{count:,} files prepared, {source['splits']['train']['documents']:,} trained on: {processor:.0f} CPU s, "
+        f"{wall:.0f} s by the clock, {count / processor:,.0f} files a CPU second; at most "
+        f"{after.ru_maxrss / 1024:,.0f} MiB in a process"
+    )
+    print("CPU seconds by stage:", json.loads((corpus / "timings.json").read_text())["cpu_seconds"])
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["kills", "bombs", "files"])
+    parser.add_argument("what", choices=["kills", "bombs", "files", "whole"])
     parser.add_argument("--executor", choices=["local", "ray"], default="local")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--gigabytes", type=float, default=2)
@@ -165,6 +190,8 @@ def main() -> None:
             kills(folder, wanted.executor, wanted.kills)
         elif wanted.what == "bombs":
             bombs(folder, wanted.gigabytes)
+        elif wanted.what == "whole":
+            whole(folder, wanted.count)
         else:
             files(folder, wanted.count)
 

@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--roots", type=Path, nargs="+", required=True)
     parser.add_argument("--half", choices=tuple(filters.SEEDS), default="final")
+    parser.add_argument("--missed", action="store_true", help="print what of misread Chinese is not dropped")
     given = parser.parse_args()
     groups = filters.clean_text(given.text, given.half)
     for group, sample in groups.items():
@@ -164,6 +165,10 @@ def main() -> None:
         draws = [draw_one(Random(f"{kind} {filters.SEEDS[given.half] + n}"), sample.texts) for n in range(PER_KIND)]
         texts = [text for one in draws if (text := clean(one, sample.kind)).strip()]
         _print(f"{group}: {kind}", len(texts), filters.outcomes(("stoker",), sample, texts, everywhere=False)[0])
+        if given.missed and kind == "mojibake":
+            for text in texts:
+                if filters.outcomes(("stoker",), sample, [text], everywhere=False)[0][None]:
+                    print(*(f"  {line[:100]}" for line in text.split("\n") if not line.isascii()), sep="\n")
 
 
 def _print(what: str, count: int, reasons: Counter[str | None]) -> None:

@@ -1,6 +1,7 @@
 """Lines that recur on the pages of a host: how many planted ones go, and how many of manuals, in one run.
 
     python benchmarks/host_furniture.py --text FOLDER --themes WHEELS [--manuals FOLDER] [--half judging]
+    python benchmarks/host_furniture.py --text FOLDER --themes WHEELS --verdicts
 
 FOLDER of --text holds `*.jsonl.gz` with fields `kind`, `language` and `text`; WHEELS nikola/ and material/ out of
 their wheels. A host is a template: what these generators write on their pages, drawn into a header, two blocks
@@ -27,9 +28,12 @@ import numpy as np
 
 import language_lines
 from stoker.data.deduplication.host_furniture import host_furniture
+from stoker.data.document import Document
 from stoker.data.extraction import extract_text
 from stoker.data.line_cleaning import clean_lines
+from stoker.data.operators import operators_of
 from stoker.data.reading.html import decode_page
+from stoker.recipe import Cleaning, Source
 
 HOSTS = 12
 PAGES = 40
@@ -56,21 +60,23 @@ def template(labels: list[str], draw: random.Random) -> list[list[str]]:
     return [[next(drawn) for _ in range(size)] for size in sizes]
 
 
-def page(blocks: list[list[str]], paragraphs: list[str], draw: random.Random) -> tuple[str, list[str]]:
-    """A page of a host, and the lines that were planted in it."""
-    body = draw.sample(paragraphs, draw.randint(4, 12))
+def page(
+    blocks: list[list[str]], paragraphs: list[str], draw: random.Random, most: int = 12
+) -> tuple[str, list[str]]:
+    """A page of a host with a third of `most` to `most` paragraphs, and the lines that were planted in it."""
+    body = draw.sample(paragraphs, draw.randint(most // 3, most))
     planted: list[str] = []
     for number, block in enumerate(blocks):
         if draw.random() < 0.8:
             lines = [re.sub(r"\d+", lambda _: str(draw.randint(1, 2030)), line) for line in block]
             planted += lines
-            at = {0: 0, len(blocks) - 1: len(body)}.get(number, draw.randint(1, len(body) - 1))
+            at = {0: 0, len(blocks) - 1: len(body)}.get(number, draw.randint(1, max(1, len(body) - 1)))
             body.insert(at, "\n".join(lines))
     return "\n\n".join(body), planted
 
 
-def planted_table(folder: Path, themes: Path, half: str) -> None:
-    """Share of the planted lines that line cleaning and then the host's pages take out, and of the other lines."""
+def _paragraphs(folder: Path, half: str) -> dict[str, list[str]]:
+    """Long lines of prose, by language."""
     paragraphs: dict[str, list[str]] = {"en": [], "zh": []}
     for path in sorted(folder.glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as stream:
@@ -83,6 +89,12 @@ def planted_table(folder: Path, themes: Path, half: str) -> None:
                 for line in document["text"].split("\n")
                 if 60 < len(line) < 400 and in_half(line, half)
             ]
+    return paragraphs
+
+
+def planted_table(folder: Path, themes: Path, half: str) -> None:
+    """Share of the planted lines that line cleaning and then the host's pages take out, and of the other lines."""
+    paragraphs = _paragraphs(folder, half)
     for language, blocks in language_lines.themes(themes).items():
         labels = [label for block in blocks for label in block if in_half(label, half)]
         draw = random.Random(f"{half} {language}")
@@ -106,6 +118,43 @@ def planted_table(folder: Path, themes: Path, half: str) -> None:
             f"{megabytes / seconds:.1f} MB a CPU second"
         )
         print("  stayed:", [line for line, _ in stayed.most_common(12)])
+
+
+def verdicts_table(folder: Path, themes: Path, half: str) -> None:
+    """How many pages the filters judge otherwise with furniture than without, on long pages and on short ones."""
+    paragraphs = _paragraphs(folder, half)
+    for language, blocks in language_lines.themes(themes).items():
+        labels = [label for block in blocks for label in block if in_half(label, half)]
+        chain = operators_of(Source(name="web", paths=("none",), language=language), Cleaning())
+        judge = next(one for one in chain if one.name == "filter")
+        for most in (12, 3):
+            draw = random.Random(f"{half} {language} {most}")
+            pages = []
+            for _ in range(HOSTS):
+                menus = template(labels, draw)
+                pages += [page(menus, paragraphs[language], draw, most)[0] for _ in range(PAGES)]
+            cleaned = [clean_lines(text).text for text in pages]
+            hosts = [number // PAGES for number in range(len(pages))]
+            without_furniture(cleaned, hosts)  # compiled before it is timed
+            start = time.process_time()
+            left = without_furniture(cleaned, hosts)
+            cutting = time.process_time() - start
+            before = [judge(_document(text, language)).reason for text in cleaned]
+            start = time.process_time()
+            after = [judge(_document(text, language)).reason for text in left]
+            judging = time.process_time() - start
+            moved = Counter(pair for pair in zip(before, after, strict=True) if pair[0] != pair[1])
+            megabytes = sum(len(text.encode()) for text in cleaned) / 1e6
+            print(
+                f"{language}, up to {most} paragraphs: {1 - sum(map(len, left)) / sum(map(len, cleaned)):.1%} of "
+                f"the characters were cut; of {len(pages)} pages the verdict on {moved.total()} "
+                f"({moved.total() / len(pages):.2%}) changes: {dict(moved)}; cutting {cutting / megabytes:.3f} and "
+                f"judging {judging / megabytes:.3f} CPU seconds a MB"
+            )
+
+
+def _document(text: str, language: str) -> Document:
+    return Document("web", "prose", language, "page", "page", "file", text)
 
 
 def _written(text: str) -> Counter[str]:
@@ -148,7 +197,11 @@ def main() -> None:
     parser.add_argument("--manuals", type=Path)
     parser.add_argument("--half", choices=("building", "judging"), default="judging")
     parser.add_argument("--pages", type=int, default=60, help="of each manual")
+    parser.add_argument("--verdicts", action="store_true", help="what furniture does to the verdicts of filters")
     given = parser.parse_args()
+    if given.verdicts:
+        verdicts_table(given.text, given.themes, given.half)
+        return
     planted_table(given.text, given.themes, given.half)
     if given.manuals:
         manuals_table(given.manuals, given.half, given.pages)

@@ -187,7 +187,7 @@ def measure(folder: Path, documents: int) -> None:
     commands: dict[str, tuple[tuple[str, ...], Callable[[], object]]] = {
         "funnel": (
             ("funnel", str(corpus)),
-            lambda: [ledger.funnel(), all_warnings(ledger.summary(), ledger.description)],
+            lambda: [ledger.funnel(), all_warnings(ledger.summary(), ledger.description, ledger.cuts())],
         ),
         "why": (("why", str(corpus), name), lambda: Ledger(corpus).why(name)),
         "why a file": (

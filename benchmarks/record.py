@@ -1,7 +1,12 @@
 """What recording costs: a step's time with the default telemetry over that with all that can be off at its rarest.
 
+    .venv/bin/python benchmarks/record.py --models quickstart --settings default
+    .venv/bin/python benchmarks/record.py --models quickstart --parts
+
 Two trainers of one model take turns in one process, a few steps each, and the median of their steps counts. Each
-writes a record of its own to disk. `everything` records each step's modules and timeline as well.
+writes a record of its own to disk. `everything` records the modules and the timeline of each step as well. Whole
+steps differ by more than recording costs on a machine with other work: with `--parts` each thing that is done for
+the record is timed by itself, in processor time of the thread that trains.
 """
 
 from __future__ import annotations
@@ -12,8 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -23,10 +30,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.data.corpora import build_corpus
 
 from stoker.data.corpus import Corpus
+from stoker.parallel import activations as activations_module
 from stoker.parallel import single_process_world
+from stoker.parallel.activations import Activations
 from stoker.recipe import Recipe
+from stoker.training import step as step_module
 from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
+from stoker.training.telemetry import Telemetry
 from stoker.training.trainer import Trainer
 
 RAREST = {"modules_every": 10**9, "worst_documents": 0, "machine_seconds": 0, "timeline_every": 0}
@@ -121,6 +132,52 @@ def measure(
     return found
 
 
+PARTS: dict[str, list[tuple[Any, str]]] = {
+    "losses of documents": [(step_module, "worst_documents")],
+    "sizes of outputs, units and logits": [(Activations, f"_see_{what}") for what in ("output", "units", "logits")],
+    "attention": [(activations_module, "attention_figures")],
+    "sums by module": [(Telemetry, "_look_at_modules")],
+    "rows": [(Telemetry, "record_step")],
+}
+"""What is done for the record, by the functions that do it; `rows` does `sums by module` as well."""
+
+
+def measure_parts(model: str, telemetry: dict[str, Any], turns: int, turn: int) -> tuple[float, dict[str, float]]:
+    """Seconds of a step, and of what is done in it for the record: means over so many turns of `turn` steps."""
+    spent = dict.fromkeys(PARTS, 0.0)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        trainer = trainer_of(model, telemetry, corpus_of(Path(folder) / "corpus"), Path(folder) / "run")
+        step = steps_of(trainer, time.thread_time)
+        step()
+        for part, functions in PARTS.items():
+            for owner, name in functions:
+                stack.enter_context(mock.patch.object(owner, name, _timed(getattr(owner, name), spent, part)))
+        seconds = [step() for _ in range(turns * turn)]
+        trainer.close()
+    spent["rows"] -= spent["sums by module"]
+    return statistics.fmean(seconds), {part: value / len(seconds) for part, value in spent.items()}
+
+
+def _timed(function: Callable[..., Any], spent: dict[str, float], part: str) -> Callable[..., Any]:
+    def measured(*arguments: Any, **named: Any) -> Any:
+        begun = time.thread_time()
+        try:
+            return function(*arguments, **named)
+        finally:
+            spent[part] += time.thread_time() - begun
+
+    return measured
+
+
+def print_parts(models: list[str], turns: int, turn: int) -> None:
+    """A table of the parts of each model's step."""
+    print("| model | what | ms a step | part of a step |\n|---|---|---|---|")
+    for model in models:
+        whole, parts = measure_parts(model, SETTINGS["default"], turns, turn)
+        for part, seconds in [*parts.items(), ("together", sum(parts.values())), ("the whole step", whole)]:
+            print(f"| {model} | {part} | {1000 * seconds:.2f} | {seconds / whole:.3%} |", flush=True)
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -135,8 +192,12 @@ def main() -> None:
         default="wall",
         help="processor: the time of this process's threads",
     )
+    parser.add_argument("--parts", action="store_true", help="each thing done for the record, with the default")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    if given.parts:
+        print_parts(given.models, max(given.rounds // 10, 1), given.turn)
+        return
     clock = time.perf_counter if given.clock == "wall" else time.process_time
     print("| model | telemetry | s/step | over the rarest | quartiles over turns |\n|---|---|---|---|---|")
     for model in given.models:

@@ -118,3 +118,16 @@ def test_a_name_of_several_files_is_answered_with_their_list(tmp_path: Path) -> 
     with pytest.raises(BadInput, match=r"one of 2 files; name one in full: a/same.jsonl, b/same.jsonl"):
         history_of(corpus, "same.jsonl")
     assert {row["source"] for row in history_of(corpus, str(tmp_path / "b" / "same.jsonl"))} == {"b"}
+
+
+def test_a_document_is_found_by_its_place_whatever_its_identifier_is(tmp_path: Path) -> None:
+    rows = [{"id": f"page {number}", "text": text} for number, text in enumerate(words(60, seed=3), 1)]
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "web.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = {"name": "web", "paths": ["text/web.jsonl"], "format": "jsonl", "id_field": "id"}
+    corpus = prepare(small_recipe(tmp_path, sources=[source]), Silent())
+    for name in ("text/web.jsonl:7", "web.jsonl, line 7", str(tmp_path / "text" / "web.jsonl:7")):
+        assert [row["identifier"] for row in history_of(corpus, name)] == ["page 7"]
+    assert history_of(corpus, "page 7") == history_of(corpus, "web.jsonl:7")
+    with pytest.raises(BadInput, match=r"knows no document at line 61 of text/web\.jsonl"):
+        history_of(corpus, "web.jsonl, line 61")

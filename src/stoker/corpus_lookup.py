@@ -22,11 +22,14 @@ if TYPE_CHECKING:  # a corpus's own folder is looked into without loading what r
     from stoker.recipe.loading import LoadedRecipe
 
 _FILES_NAMED = 12
+_PLACE = re.compile(r"(?P<file>.+?)(?::|, )(?P<place>(?:[a-z]+ )?(?P<number>\d+))")
+"""A place in a file, written `FILE:7` or as it is printed: `FILE, line 7`."""
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/([^/].*)", re.IGNORECASE)
 
 
 def history_of(corpus: Corpus, name: str, most: int | None = None) -> list[dict[str, Any]]:
-    """Ledger rows of a document, by identifier, or of a file: as the ledger has it, by path, or by its last parts.
+    """Ledger rows of a document, by identifier, or of a file: as the ledger has it, by path, or by its last parts;
+    or of what stands at a place of such a file: `FILE:7`, `FILE, line 7`.
 
     Of a file, at most the first `most` documents and faults. Raises `BadInput` when there is none, or when the name
     is that of several files.
@@ -35,19 +38,33 @@ def history_of(corpus: Corpus, name: str, most: int | None = None) -> list[dict[
     rows = ledger.why(name, most)
     if rows:
         return rows
+    file = _file_meant(ledger, name)
+    if file is not None:
+        return ledger.why(file, most)
+    place = _PLACE.fullmatch(name)
+    file = _file_meant(ledger, place["file"]) if place else None
+    if place and file is not None:
+        if rows := ledger.standing_at(file, int(place["number"])):
+            return rows
+        raise BadInput(f"the ledger knows no document at {place['place']} of {file}")
+    raise BadInput(
+        f"the ledger knows no document and no file named {name!r}; `stoker data sample` shows some names"
+    )
+
+
+def _file_meant(ledger: Ledger, name: str) -> str | None:
+    """The file that a path or its last parts mean, None when there is none; `BadInput` when there are several."""
+    if ledger.rows_of(name):
+        return name
     path = Path(name).expanduser()
     files = ledger.files_like(str(path.absolute()) if path.exists() else str(path))
-    if len(files) == 1:
-        return ledger.why(files[0], most)
-    if files:
+    if len(files) > 1:
         more = f", and {len(files) - _FILES_NAMED:,} more" if len(files) > _FILES_NAMED else ""
         raise BadInput(
             f"{name!r} may be one of {counted(len(files), 'files')}; name one in full: "
             f"{', '.join(files[:_FILES_NAMED])}{more}"
         )
-    raise BadInput(
-        f"the ledger knows no document and no file named {name!r}; `stoker data sample` shows some names"
-    )
+    return files[0] if files else None
 
 
 def recorded_steps(run: RunDirectory) -> tuple[dict[int, Stretches], dict[int, str]]:

@@ -239,6 +239,20 @@ def test_a_timeline_sets_clocks_right_and_names_ranks_that_left_nothing(tmp_path
     assert facts["missing"][0] == {"kind": "ranks", "ranks": [2], "count": 1}
 
 
+def test_a_rank_without_a_record_is_an_empty_row_of_the_map_in_its_place(tmp_path: Path) -> None:
+    write_run(tmp_path, ranks=(0, 1, 3), world=4)
+    with dashboard(tmp_path) as client:
+        run = identifiers(client)["anvil"]
+        asked = {"of": "ranks", "measure": "step:seconds.total"}
+        header, columns = unpacked(client.get(f"/api/run/{run}/heat", params=asked).content)
+        assert (header["rows"], header["missing"]) == (["0", "1", "2", "3"], ["2"])
+        cells = columns["cells"].reshape(4, header["columns_of_steps"])
+        assert np.isnan(cells[2]).all()
+        assert np.isfinite(cells[[0, 1, 3]]).all()
+        nothing, _ = unpacked(client.get(f"/api/run/{run}/heat", params={**asked, "measure": "step:no"}).content)
+        assert nothing["rows"] == []
+
+
 def test_two_runs_are_compared_down_to_the_first_step_that_differs(tmp_path: Path) -> None:
     write_run(tmp_path / "a", name="a")
     write_run(tmp_path / "b", name="b", ranks=())

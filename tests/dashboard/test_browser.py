@@ -40,9 +40,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(*folders: Path) -> Iterator[str]:
+def served(*folders: Path, port: int = 0) -> Iterator[str]:
     """The address of a dashboard over `folders`, served from a thread of this process."""
-    listening = bound_socket("127.0.0.1", 0)
+    listening = bound_socket("127.0.0.1", port)
     address = Address("127.0.0.1", listening.getsockname()[1], None)
     server = server_for(Watching(folders), address, lambda: None)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))

@@ -96,6 +96,14 @@ def test_whatever_evidence_the_diagnosis_gives_has_chinese_words() -> None:
     assert [one for one in sorted(said - filled - names) if in_chinese(one) is None] == []
 
 
+def test_the_seconds_of_every_phase_that_the_page_draws_have_chinese_words() -> None:
+    catalogue = (Path(stoker.dashboard.__file__).parent / "page" / "catalogue.js").read_text(encoding="utf-8")
+    (order,) = re.findall(r"const ORDER = \[([^\]]+)\]", catalogue)
+    phases = re.findall(r'"(\w+)"', order)
+    assert {"data", "forward", "backward", "communication", "optimizer"} <= set(phases)
+    assert [phase for phase in phases if in_chinese(f"seconds of {phase}") is None] == []
+
+
 @given(st.text(min_size=1, max_size=30))
 def test_a_name_in_a_measure_stays_as_it_is(name: str) -> None:
     assert in_chinese(f"held-out loss of {name}") == f"{name} 的留出集损失"

@@ -135,6 +135,7 @@ def test_without_a_terminal_the_essentials_are_printed_once(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True)
     assert "step 80 of 200" in done.stdout
     assert "peak memory 1.00 GiB (rank 1, the most of 2)" in done.stdout
+    assert "…" not in done.stdout.split("peak memory")[1].splitlines()[0]  # both memories fit the line
     assert "backward" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     told = json.loads(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from textual.widgets import Static
 
 from stoker.dashboard import WatchedRun
@@ -58,6 +60,29 @@ def test_a_run_without_rows_has_a_screen(tmp_path: Path) -> None:
     text = snapshot_of(watched(tmp_path)).as_text(())
     assert "no loss has been recorded yet" in text
     assert "nothing stands out" in text
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_what_is_printed_once_fits_the_terminal_also_in_chinese(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    write_run(tmp_path, name="用中文命名的一次训练" * 8)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = watch_in_terminal([tmp_path], as_json=False)
+    widths = [cell_len(line) for line in text.splitlines()]
+    assert max(widths) <= columns
+    assert max(widths) >= columns - 2, "what is there is used"
+    assert "\x1b" not in text
+
+
+def test_a_terminal_that_can_only_print_gets_the_text_and_no_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    assert "step 100 of 200" in watch_in_terminal([tmp_path], as_json=False)
 
 
 def test_several_runs_are_too_many_for_a_terminal(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +16,21 @@ from typing import Any, ClassVar
 
 import fsspec
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from typer.testing import CliRunner
 
 from stoker import cli
-from stoker.data import published
+from stoker.data import place_of_url
 from stoker.data.corpus import MANIFEST, Corpus
+from stoker.data.ledger import Ledger
+from stoker.data.place_of_url import LISTING
 from stoker.data.prepare import prepare
 from stoker.data.prepared import find_prepared
-from stoker.data.published import LISTING, bring, publish
+from stoker.data.published import bring
+from stoker.data.publishing import publish
 from stoker.durable_files import PARTIAL_MARK
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
+from tests.data.counted_store import Store
 from tests.data.small_corpus import folder_bytes, small_recipe, write_text_files
 
 _FETCH = (
@@ -34,33 +38,16 @@ _FETCH = (
     "from stoker.progress import Silent; assert bring(sys.argv[1], Path(sys.argv[2]), Silent())"
 )
 
-
-class Store(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """A file system of its own protocol that counts what is read, and can be made to fail."""
-
-    protocol = ("store",)
-    cachable = False
-    read: ClassVar[Counter[str]] = Counter()
-    fails_at: int | None = None
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(path).removeprefix("store://")
-
-    def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
-        """Counted, and refused from the `fails_at`th file of a corpus on."""
-        Store.read[path] += 1
-        if Store.fails_at is not None and Store.read.total() > Store.fails_at:
-            raise TimeoutError("the store does not answer")
-        return LocalFileSystem.open(self, path, mode, **kwargs)
+_NEW = [f"A text that stood nowhere before, of number {number} and {number * number} words." for number in range(9)]
 
 
 @pytest.fixture(autouse=True)
 def _store() -> Iterator[None]:
     fsspec.register_implementation("store", Store, clobber=True)
     Store.read, Store.fails_at = Counter(), None
+    Store.written, Store.refuses_after = Counter(), None
     yield
-    Store.fails_at = None
+    Store.fails_at, Store.refuses_after = None, None
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +69,27 @@ def place(url: str) -> Path:
     return Path(url.removeprefix("store://"))
 
 
-def test_the_manifest_is_published_last(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
-    put, pipe = LocalFileSystem.put_file, LocalFileSystem.pipe_file
-    monkeypatch.setattr(Store, "put_file", lambda *a: (written.append(Path(a[2]).name), put(*a)))
-    monkeypatch.setattr(Store, "pipe_file", lambda *a: (written.append(Path(a[1]).name), pipe(*a)))
-    url = f"store://{tmp_path}/there"
-    assert publish(corpus.folder, url, Silent())
-    assert written[-2:] == [LISTING, MANIFEST]
-    assert (
-        len(written) == len(folder_bytes(corpus.folder)) + 2
-    )  # timings.json, which is not compared, and the listing
-    assert not publish(corpus.folder, url, Silent())
+def test_a_place_that_is_slow_to_answer_is_waited_for_aloud(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Heard(Silent):
+        said: ClassVar[list[str]] = []
+
+        def say(self, line: str) -> None:
+            self.said.append(line)
+
+    opened = Store.open
+
+    def slow(self: Store, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        deadline = time.monotonic() + 5
+        while not Heard.said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return opened(self, path, mode, **kwargs)
+
+    monkeypatch.setattr(place_of_url, "_WORD_AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(Store, "open", slow)
+    assert bring(url, tmp_path / "here", Heard())
+    assert Heard.said[0].startswith(f"waiting for an answer: {url}")
 
 
 def test_what_is_fetched_is_what_was_prepared_and_each_file_is_fetched_once(
@@ -148,17 +144,17 @@ def test_who_waited_for_another_fetch_fetches_nothing(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = tmp_path / "here"
-    locked = published.fcntl.flock
+    locked = place_of_url.fcntl.flock
 
     def late(descriptor: int, operation: int) -> None:
-        monkeypatch.setattr(published.fcntl, "flock", locked)
+        monkeypatch.setattr(place_of_url.fcntl, "flock", locked)
         if not here.exists():
             bring(url, tmp_path / "other", Silent())
             (tmp_path / "other").rename(here)
             Store.read = Counter()
         locked(descriptor, operation)
 
-    monkeypatch.setattr(published.fcntl, "flock", late)
+    monkeypatch.setattr(place_of_url.fcntl, "flock", late)
     assert bring(url, here, Silent())
     assert not Store.read
 
@@ -257,3 +253,60 @@ def test_a_corpus_is_trained_on_and_looked_into_by_its_url(
     assert len(list((tmp_path / "cache").rglob(MANIFEST))) == 1
     told = CliRunner().invoke(cli.application, ["data", "funnel", f"{url}/nothing"])
     assert told.exit_code != 0
+
+
+def test_a_corpus_is_held_against_one_that_is_published(tmp_path: Path, url: str, corpus: Corpus) -> None:
+    write_text_files(tmp_path / "text", documents=40)
+    (tmp_path / "text" / "new.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in _NEW))
+    source = [{"name": "english", "paths": ["text/english.jsonl", "text/new.jsonl"], "language": "en"}]
+    fetched: dict[str, Any] = {"prepared": f"store://{tmp_path}/out", "prepared_cache": "c"}
+    made = {
+        one: prepare(small_recipe(tmp_path, sources=source, deduplication={"against": [one]}, **to), Silent())
+        for one, to in ((url, fetched), (str(corpus.folder), {}))
+    }
+    one, other = made.values()
+    assert one.folder.parent == tmp_path / "c"
+    assert one.fingerprint == other.fingerprint
+    assert folder_bytes(one.folder) == folder_bytes(other.folder)
+    reasons = Ledger(one.folder).rows().collect()["reason"].to_list()
+    assert reasons.count("in_earlier_corpus") > 20
+    earlier = Ledger(one.folder).sample("in_earlier_corpus", 1)[0]
+    told = CliRunner().invoke(
+        cli.application, ["data", "why", str(tmp_path / "recipe.yaml"), earlier["identifier"]]
+    )
+    assert told.exit_code == 0, told.output
+    with pytest.raises(BadInput, match="there is no prepared corpus at"):
+        prepare(small_recipe(tmp_path, sources=source, deduplication={"against": [f"{url}/none"]}), Silent())
+
+
+def test_a_dropped_document_of_a_published_corpus_reads_as_it_did_where_its_source_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_text_files(tmp_path / "text", documents=40)
+    sources = [
+        {"name": "english", "paths": [f"store://{tmp_path}/text/english.jsonl"], "language": "en"},
+        {"name": "chinese", "paths": [f"store://{tmp_path}/text/chinese.txt"], "documents": "line"},
+        {"name": "code", "paths": ["text/code"], "kind": "code"},
+    ]
+    made = prepare(small_recipe(tmp_path, sources=sources, prepared=f"file://{tmp_path}/there"), Silent())
+    there = f"file://{tmp_path}/there/{made.fingerprint}"
+    dropped = [row for row in Ledger(made.folder).sample("exact_duplicate", 50) if row["source"] != "code"]
+    assert {row["source"] for row in dropped} == {"english", "chinese"}
+
+    def why(identifier: str) -> str:
+        told = CliRunner().invoke(cli.application, ["data", "why", there, identifier, "--json"])
+        assert told.exit_code == 0, told.output
+        (row,) = json.loads(told.stdout)
+        return str(row["excerpt"] or row["excerpt_missing"])
+
+    for row in dropped:
+        file = Path(row["file"].removeprefix("store://"))
+        line = file.read_bytes().decode("utf-8" if file.suffix == ".jsonl" else "gbk").splitlines()
+        assert why(row["identifier"])[:20] in line[int(row["position"].split()[1]) - 1]
+    (tmp_path / "text" / "english.jsonl").write_text('{"text": "another"}\n' * 60)
+    assert "that has changed" in why(next(row["identifier"] for row in dropped if row["source"] == "english"))
+    (tmp_path / "text" / "chinese.txt").unlink()
+    assert "names no file that is there" in why(
+        next(row["identifier"] for row in dropped if row["source"] == "chinese")
+    )

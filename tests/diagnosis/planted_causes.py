@@ -50,7 +50,7 @@ class DrawnText:
     def read(self, step: int, spans: list[Any]) -> list[Passage]:
         return [self._passage(step, span) for span in spans]
 
-    def stretches(self, step: int) -> list[Stretch]:
+    def stretches(self, step: int, most: int) -> list[Stretch]:
         return [
             Stretch(span, np.array([zlib.crc32(part.encode()) for part in re.findall(r"\w+|\W", one.text)]))
             for span in self.spans(step)

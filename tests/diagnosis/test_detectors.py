@@ -171,6 +171,16 @@ def test_growing_gradients_are_a_warning_and_a_single_large_one_is_none() -> Non
     assert (finding.severity, finding.first_step) == ("warning", 401)
 
 
+def test_gradients_that_grew_and_came_back_are_a_warning_only_where_the_loss_moved() -> None:
+    norm = 0.3 * noise(deviation=0.1)
+    norm[400:406] *= [4, 8, 16, 30, 60, 100]
+    elsewhere, there = [(100, 105)], [(404, 412)]
+    assert [one.severity for one in find_gradient_growth(curve(norm), elsewhere)] == ["note"]
+    assert [one.severity for one in find_gradient_growth(curve(norm), there)] == ["warning"]
+    under_way = curve(norm[:406])
+    assert [one.severity for one in find_gradient_growth(under_way, elsewhere)] == ["warning"]
+
+
 def test_a_slower_step_names_the_phase_that_grew() -> None:
     forward, backward = 0.3 * noise(), 0.6 * noise(seed=1)
     backward[300:] *= 1.5
@@ -254,6 +264,13 @@ def test_a_router_that_sends_everything_to_one_expert_has_collapsed() -> None:
     assert 118 <= (finding.first_step or 0) <= 124
 
 
+@pytest.mark.parametrize(("rows", "severity"), [(20, "note"), (60, "warning")])
+def test_a_router_that_is_back_soon_is_a_note(rows: int, severity: str) -> None:
+    largest, smallest = 1.3 * noise(300, 0.05), np.full(300, 0.7)
+    largest[120 : 120 + rows], smallest[120 : 120 + rows] = 4.0, 0.01
+    assert [one.severity for one in find_router_collapse(curve(largest), smallest, "blocks.1.moe")] == [severity]
+
+
 def test_uneven_loads_before_routers_have_settled_are_no_collapse() -> None:
     largest, smallest = 1.3 * noise(200, 0.05), np.full(200, 0.7)
     largest[:8], smallest[:8] = 6.0, 0.01
@@ -266,6 +283,12 @@ def test_a_source_that_moves_apart_is_named() -> None:
     by_source["code"][1::3] = np.nan
     (finding,) = find_source_drift(curve(falling()), by_source)
     assert (finding.sources, finding.severity, finding.first_step) == (("中文",), "warning", 301)
+
+
+def test_a_source_that_moved_hardly_farther_than_such_moves_is_a_note() -> None:
+    by_source = {name: falling() * noise(seed=seed, deviation=0.03) for seed, name in enumerate("abc")}
+    by_source["b"][300:] *= 1.12
+    assert [one.severity for one in find_source_drift(curve(falling()), by_source)] == ["note"]
 
 
 def test_held_out_loss_that_rises_while_the_training_loss_falls_is_overfitting() -> None:

@@ -390,6 +390,14 @@ def test_documents_at_fault_are_those_that_the_step_was_given(tmp_path: Path) ->
     assert all(first != 802 for first, _ in spike.documents)
 
 
+def test_a_spike_in_the_last_step_of_a_run_that_is_done_stands_in_nobodys_way() -> None:
+    spike = event("spike", 90, measure="loss", observed=6.0, expected=3.0, samples=[0, 8], response="wait")
+    begun, done = event("started", 1), event("finished", 90)
+    assert [one.severity for one in told([begun, spike, done], 90)] == ["note"]
+    assert [one.severity for one in told([begun, spike], 90)] == ["alarm"]
+    assert [one.severity for one in told([begun, done, event("resumed", 60), spike], 90)] == ["alarm"]
+
+
 def test_what_the_loss_said_of_two_gradients_is_told_of_the_wrong_one_and_only_where_it_decided() -> None:
     asked = {"why": "…", "derivative": 0.5, "error": 0.01, "by_gradients": [0.51, 8.0e3]}
     decided = event("silent_corruption", 60, ranks=[1], verdict="persistent", arbiter=asked)

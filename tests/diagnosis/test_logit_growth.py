@@ -49,6 +49,14 @@ def test_logits_that_stop_growing_by_themselves_are_a_note(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_logits_that_grew_and_then_go_up_and_down_are_a_note(seed: int) -> None:
+    """Two rises in the last three rows are no growth that goes on."""
+    growth = exponential(0.22, 7)
+    growth[-10:] *= np.tile([0.5, 1.0], 5)
+    assert [one.severity for one in find_logit_growth(logits(seed, growth), {})] == ["note"]
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_logits_that_stopped_only_where_attention_is_nearly_saturated_are_warned_of(seed: int) -> None:
     (found,) = find_logit_growth(logits(seed, exponential(0.3, 10)), {})
     assert found.severity == "warning"

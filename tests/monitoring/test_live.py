@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import yaml
 
 from stoker.launch.grafana import PANELS
 from stoker.launch.monitoring import alert_rules, prometheus_config
+from stoker.monitoring.definitions import ALARMS
 from stoker.recipe.loading import load_recipe
 from stoker.record import MONITOR, Record
 from stoker.run_directory import RunDirectory
@@ -128,6 +130,11 @@ def test_a_real_prometheus_scrapes_a_real_run_and_an_alert_reaches_a_webhook_bot
                         asked = query.replace("$run", "small|other")
                         # A panel of alerts or of phases that have not come yet may take a scrape or two.
                         assert wait_for(lambda asked=asked: answer(server, asked), 30), panel.title
+                expressions = " ".join(alarm.expression for alarm in ALARMS)
+                for name in sorted(set(re.findall(r"stoker_\w+", expressions))):
+                    # All but what one rank on one machine without an accelerator does not have.
+                    if not re.search("accelerator|network_latency|slowest_rank", name):
+                        assert wait_for(lambda name=name: answer(server, name), 30), name
                 assert answer(server, "stoker_rank_work_seconds")[0]["metric"]["rank"] == "0"
                 sent = wait_for(lambda: [alert for got in through.got for alert in got["alerts"]], 60)
     assert {(one["rule"], one["state"]) for one in own.got} >= {("planted", "firing")}

@@ -89,7 +89,7 @@ def test_without_time_nothing_is_read_and_nothing_is_named(run: RunDirectory) ->
     assert text.spans(AT) == []
     assert text.digest(1) is not None
     assert text.digest(2) is None
-    assert [bool(text.stretches(step)) for step in range(1, 97)].count(True) == 1
+    assert [bool(text.stretches(step, 100)) for step in range(1, 97)].count(True) == 1
     assert text.ran_out
 
 
@@ -106,7 +106,7 @@ def test_steps_all_along_the_run_are_read_where_there_is_no_time_for_all(
     monkeypatch.setattr("stoker.monitoring.live_text.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(LiveText, "_ids", slow)
     text = live_text(run, seconds=3 * 32.0)
-    read = [step for step in range(1, 97) if text.stretches(step)]
+    read = [step for step in range(1, 97) if text.stretches(step, 100)]
     assert clock[0] <= 33
     assert text.ran_out
     assert 10 <= len(read) < 96
@@ -123,7 +123,7 @@ def test_a_corpus_that_goes_away_is_no_error(run: RunDirectory, monkeypatch: pyt
 
     monkeypatch.setattr(LiveText, "_ids", gone)
     assert text.read(AT, spans) == []
-    assert text.stretches(AT) == []
+    assert text.stretches(AT, 100) == []
     readings = Readings(run, load_recipe(run.recipe).recipe, 0.01)
     assert not any(one.cause == "html_text" for one in readings.read(rows_of(run)))
 

@@ -202,6 +202,20 @@ def test_own_rules_take_the_most_extreme_of_all_who_have_the_figure(picture: Pic
     assert "blocks.0.attention" in found["logit"].summary
 
 
+def test_a_figure_that_all_ranks_record_alike_is_put_down_to_none(picture: Picture) -> None:
+    run_steps(picture, [3.0])
+    alerts = Alerts.model_validate({"own": [{"name": "high", "figure": "loss", "above": 1}]})
+    assert beyond(picture, alerts)["high"].summary == "loss is 3.000, above 1.000"
+
+
+def test_an_alert_that_goes_on_is_told_with_the_newest_figure() -> None:
+    alerting = Alerting(repeat_seconds=3600, resolved=True)
+    for now, value in enumerate((7.6, 5.4)):
+        alerting.take([Judgement("high", "warning", 0.0, value, 1.0, True, f"loss is {value}")], float(now))
+    firing = alerting.firing["high"]
+    assert (firing.value, firing.summary, firing.since) == (5.4, "loss is 5.4", 0.0)
+
+
 def test_a_rule_that_is_off_is_not_judged(picture: Picture) -> None:
     run_steps(picture, [3.0], gradient_norm=1e9)
     off = Alerts.model_validate({"rules": {"gradient_norm": {"enabled": False}}})

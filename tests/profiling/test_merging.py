@@ -6,6 +6,8 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
+
 from stoker.profiling.collectives import meetings
 from stoker.profiling.merging import NamedTrace, merge, write_merged
 from stoker.profiling.trace import Transfer, as_trace
@@ -47,6 +49,17 @@ def test_ranks_are_laid_side_by_side_by_one_clock(tmp_path: Path) -> None:
     assert steps == {"rank 0 · dp 0": 0.0, "rank 1 · dp 1": 1.0}
     moments = [e["ts"] for e in events if e["ph"] != "M"]
     assert moments == sorted(moments)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_thread_that_is_named_twice_has_the_name_that_says_what_it_does(order: int) -> None:
+    given = [
+        {"ph": "M", "name": "thread_name", "pid": 11, "tid": 9, "ts": 0, "args": {"name": f"thread 9 ({name})"}}
+        for name in ("pt_gloo_runloop", "python3")
+    ]
+    events = merge([NamedTrace(0, "rank 0", 0, m.trace(m.step(1, 0, 10), *given[::order]))], [], {})["traceEvents"]
+    named = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["tid"] == 9]
+    assert named == ["thread 9 (pt_gloo_runloop)"]
 
 
 def test_arrows_lead_from_the_last_to_those_who_waited() -> None:

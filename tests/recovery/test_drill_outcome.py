@@ -19,7 +19,7 @@ from stoker.recipe import Recipe
 from stoker.recipe.loading import load_recipe
 from stoker.recovery import drill
 from stoker.recovery.drill import Rehearsal, every_kind
-from stoker.recovery.drill_doctor import with_own_name
+from stoker.recovery.drill_doctor import Examined, Said, _about, with_own_name
 from stoker.recovery.faults import KINDS, SURVIVED_BY_ITSELF, parse_fault
 from stoker.recovery.supervisor import _sequences
 from stoker.run_directory import RunDirectory
@@ -128,9 +128,14 @@ def test_no_more_than_all_of_the_work_is_useful(attempts: list[int | None], usef
         ({"fault": ["kill@3"], "kind": ["kill"]}, "--kind says nothing of a --fault"),
         ({"fault": ["kill@3"], "seed": 1}, "--seed says nothing of a --fault"),
         ({"per_run": 2}, "--per-run says how many drawn faults come in each run: give --draw N"),
-        ({"kind": ["explode"]}, "--kind explode: there is no fault 'explode'; there are kill"),
+        ({"kind": ["explode"]}, "--kind explode: there is no fault 'explode'; `stoker drill --list` says what"),
+        (
+            {"fault": ["bit_flip@3"]},
+            "no fault 'bit_flip'; did you mean bitflip_gradient or bitflip_local_gradient or bitflip_weight? ",
+        ),
+        ({"fault": ["badata@3"]}, "there is no fault 'badata'; did you mean bad_data? "),
     ],
-    ids=["kind", "seed", "per-run", "unknown"],
+    ids=["kind", "seed", "per-run", "unknown", "of-several-kinds", "misspelt"],
 )
 def test_options_that_would_do_nothing_are_refused(tmp_path: Path, given: dict[str, Any], said: str) -> None:
     path = write_job(tmp_path)
@@ -220,3 +225,75 @@ def test_the_list_of_kinds_fits_a_terminal_and_says_which_are_drilled_by_default
     assert " between_phases " in drilled["disk"]
     cli.drill(list_kinds=True, json=True)
     assert json.loads(capsys.readouterr().out)["disk"]["phase"] == "between_phases"
+
+
+def _examined(cause: str, first: int, last: int | None, ranks: tuple[int, ...] = ()) -> Examined:
+    """Of a rank 1 that was made slow at step 100, what the doctor said."""
+    said = Said("slow_rank", cause, "warning", first, last, ranks, (), ())
+    return Examined("slow_rank@100:1", "slow_compute", 100, 1, (), True, said)
+
+
+@pytest.mark.parametrize(
+    ("said", "named", "elsewhere"),
+    [
+        (_examined("slow_compute", 101, 120, (1,)), True, False),
+        (_examined("slow_compute", 90, None, ()), True, False),
+        (_examined("slow_compute", 101, 120, (0,)), False, True),
+        (_examined("slow_compute", 15, 18, (1,)), False, True),
+        (_examined("slow_compute", 31, 150, (1,)), False, True),
+        (_examined("jitter", 100, 120, (1,)), False, False),
+    ],
+    ids=["the-rank", "no-rank", "another-rank", "over-before", "begun-long-before", "another-cause"],
+)
+def test_a_cause_that_is_named_of_another_rank_or_of_other_steps_is_not_that_of_the_fault(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: Examined,
+    named: bool,
+    elsewhere: bool,
+) -> None:
+    assert (said.named, said.elsewhere) == (named, elsewhere)
+    monkeypatch.setattr(drill, "rehearse", lambda *_: [replace(SURVIVED, examined=(said,))])
+    cli.drill(write_job(tmp_path), fault=["kill@3"])
+    row = next(line for line in capsys.readouterr().out.splitlines() if "slow_compute  " in line)
+    assert row.split()[2] == ("yes" if named else "elsewhere" if elsewhere else "NO")
+    assert row.endswith("drill-001")
+
+
+def test_of_several_findings_with_the_cause_that_of_the_fault_is_told() -> None:
+    def finding(first: int, ranks: tuple[int, ...]) -> Any:
+        return _examined("slow_compute", first, first + 20, ranks).said
+
+    said = _about(parse_fault("slow_rank@100:1"), [finding(15, (0,)), finding(101, (1,))])
+    assert said is not None
+    assert (said.first_step, said.ranks) == (101, (1,))
+
+
+def test_runs_of_an_earlier_drill_do_not_pass_for_those_of_this_one(tmp_path: Path) -> None:
+    for name in ("drill-001", "drill-002", "drill-mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "output.log").touch()
+    (tmp_path / "drill-003").mkdir()  # nothing of a drill's
+    drill._clear(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drill-003", "drill-mine"]
+    drill._clear(tmp_path / "none")
+
+
+def test_drills_of_two_recipes_in_a_folder_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def rehearse(loaded: Any, drills: Any, folder: Path, *_: Any) -> list[Rehearsal]:
+        asked.append(folder)
+        return [SURVIVED]
+
+    monkeypatch.setattr(drill, "rehearse", rehearse)
+    path = write_job(tmp_path)
+    for name in ("first", "second"):
+        cli.drill(path, overrides=[f"name={name}"], fault=["kill@3"])
+    assert [folder.relative_to(tmp_path).parts[-2:] for folder in asked] == [
+        ("drills", "first"),
+        ("drills", "second"),
+    ]

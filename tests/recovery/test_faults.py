@@ -34,7 +34,7 @@ def test_every_kind_can_be_written_with_all_its_options() -> None:
         ("kill", "expected kind@step"),
         ("kill@x", "expected kind@step"),
         ("kill@-1", "expected kind@step"),
-        ("explode@3", "there is no fault 'explode'; there are kill"),
+        ("explode@3", "there is no fault 'explode'; `stoker drill --list` says what there is"),
         ("kill@3:0:phase=lunch", "there is no phase 'lunch'; there are starting"),
         ("kill@3:0:factor=2", "kill has no option 'factor'; it takes phase"),
         ("delay@3:0:ms=two", "ms must be a number, not 'two'"),

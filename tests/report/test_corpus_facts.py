@@ -51,6 +51,9 @@ def test_a_filter_that_falls_on_one_kind_is_told() -> None:
     (sentence,) = falls(facts_with(falls=[fall | {"others_share": 0.01}, 3, None]))
     assert sentence == "long lines takes 25.0% of the documents in code that reach it and 1.0% of the others"
     assert falls(facts_with(falls=7)) == []
+    (sentence,) = falls(facts_with(falls=[fall | {"others_share": 0.01, "stage": "cut inside"}]))
+    told = "long lines cuts something out of 25.0% of the documents in code that stay and 1.0% of the others"
+    assert sentence == told
 
 
 def test_the_page_says_so_with_whatever_the_group_is_called(tmp_path: Path) -> None:

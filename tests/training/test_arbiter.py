@@ -19,7 +19,7 @@ from stoker.parallel.alone import leaves
 from stoker.parallel.nudge import nudged
 from stoker.parallel.placement import local
 from stoker.recipe import Recipe
-from stoker.training.arbiter import DISTANCES, Derivative, extrapolated, worth_keeping, wrong_of
+from stoker.training.arbiter import DISTANCES, Derivative, differing, extrapolated, worth_keeping, wrong_of
 from stoker.training.rank import Job, build_trainer
 from stoker.training.signals import StopRequest
 from tests.distributed import run_ranks
@@ -61,16 +61,34 @@ def test_a_verdict_takes_one_that_fits_and_one_that_is_many_times_its_error_off(
     assert wrong_of((foretold[1], foretold[0]), (own[1], own[0]), measured) == turned
 
 
+@given(*[st.dictionaries(st.integers(0, 5), st.integers(0, 2))] * 2)
+def test_both_copies_ask_about_the_same_gradients_whatever_each_has_seen(
+    mine: dict[int, int], theirs: dict[int, int]
+) -> None:
+    """Otherwise one would wait for what the other never sends."""
+    places = differing(mine, theirs)
+    assert places == differing(theirs, mine)
+    assert places == [
+        place for place in range(6) if mine.get(place, 3) != theirs.get(place, mine.get(place, 3)) and place in mine
+    ]
+
+
 def test_of_large_gradients_the_smallest_are_kept_and_at_least_one() -> None:
     assert worth_keeping([0, 1, 2], {0: 2**27, 1: 4, 2: 9}) == [1, 2]
     assert worth_keeping([0], {0: 2**40}) == [0]
     assert worth_keeping([], {0: 1}) == []
 
 
-def _flipped(gradient: torch.Tensor, size: float, bit: int) -> torch.Tensor:
-    """One bit of the element that is larger than the share `size` of those that are not zero."""
+def _spoilt(gradient: torch.Tensor, size: float, bit: int) -> torch.Tensor:
+    """One bit of the element that is larger than the share `size` of those that are not zero; where `bit` is below
+    0, noise of 10 to that power of the gradient's norm instead.
+    """
     wrong = gradient.clone()
     flat = wrong.view(-1)
+    if bit < 0:
+        noise = torch.randn(flat.shape, generator=torch.Generator().manual_seed(int(size * 2**31)))
+        flat += 10.0**bit * flat.norm() / noise.norm() * noise
+        return wrong
     zeros = int((flat == 0).sum())
     place = int(flat.abs().argsort()[min(zeros + int(size * (len(flat) - zeros)), len(flat) - 1)])
     bits = flat[place : place + 1].view(torch.int32)
@@ -98,7 +116,7 @@ def _asked(
         for wrong, which, size, bit in faults:
             leaf, handle = own[int(which * len(own))], None
             if rank == wrong:
-                handle = leaf.register_hook(lambda gradient, size=size, bit=bit: _flipped(gradient, size, bit))
+                handle = leaf.register_hook(lambda gradient, size=size, bit=bit: _spoilt(gradient, size, bit))
             with trainer.opinion.asked(2, 1):
                 trainer._once(2, batches[2])
             verdict = trainer.opinion.find(2, 1) if trainer.step.guard.doubted else None
@@ -129,12 +147,12 @@ def test_the_rank_with_a_wrong_gradient_is_named_or_nobody_is(
 ) -> None:
     """One bit of the exponent of one element, large or small, every time that the gradient is computed.
 
-    The highest makes it huge, which shows wherever the loss has no steps; the others make it vanish.
+    The highest makes it huge, which shows wherever the loss has no steps; the others make it vanish. Noise of a
+    thousandth of the gradient and less is smaller than what can be told: nobody is named for it by mistake.
     """
     dice = random.Random(str(layout))
-    faults = [
-        (number % layout.world_size, dice.random(), dice.random(), 30 - number // 4 % 3) for number in range(12)
-    ]
+    bits = [*(30 - number // 4 % 3 for number in range(12)), -3, -4, -5, -6]
+    faults = [(number % layout.world_size, dice.random(), dice.random(), bit) for number, bit in enumerate(bits)]
     results = run_ranks(
         _asked, layout.world_size, corpus.folder, _recipe(layout, **changes), tmp_path, faults, timeout=120
     )

@@ -72,3 +72,21 @@ def test_the_bar_shows_steps_from_copies_in_memory_and_no_rate_that_counts_the_s
             report({**row, "tokens": 64})
     assert watched.done == 11
     assert ["tokens/s" in words for words in watched.words] == [False, True]
+
+
+def test_reports_that_come_at_once_make_no_rate_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten steps a second, reported every two seconds together, as by a process that waits for a processor."""
+    clock = [0.0]
+    monkeypatch.setattr(launching.time, "monotonic", lambda: clock[0])
+    job = Job(load_recipe(write(tmp_path)).recipe, tmp_path, tmp_path, attempt=1)
+    watched = _Watched()
+    with launching.shown(watched, job, 0) as report:
+        for step in range(1, 401):
+            clock[0] = 2.0 * (step // 20) + 1e-5 * (step % 20)
+            row = {"kind": "step", "step": step, "loss": 1.0, "learning_rate": 0.1, "gradient_norm": 1.0}
+            report({**row, "tokens": 1000})
+    told = [float(words.split()[-2].replace(",", "")) for words in watched.words if "tokens/s" in words]
+    assert min(told[100:]) > 8_000
+    assert max(told[100:]) < 13_000

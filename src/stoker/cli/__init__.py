@@ -14,7 +14,7 @@ from stoker.cli.data import verbs as data_verbs
 from stoker.cli.data_mixture import mixture
 from stoker.cli.data_quality import train_classifier, train_perplexity
 from stoker.cli.data_synthesize import collapse, diversity, synthesize, vote
-from stoker.cli.data_tokens import compare_tokenizers, export_tokens, fertility, import_megatron
+from stoker.cli.data_tokens import compare_tokenizers, export_tokens, fertility, import_megatron, publish_corpus
 from stoker.cli.diagnose import diagnose
 from stoker.cli.drill import drill
 from stoker.cli.job import prepare, run, train
@@ -57,6 +57,7 @@ _DATA_VERBS: dict[str, Callable[..., None]] = {
     "compare-tokenizers": compare_tokenizers,
     "import-megatron": import_megatron,
     "export": export_tokens,
+    "publish": publish_corpus,
     "train-classifier": train_classifier,
     "train-perplexity": train_perplexity,
     "synthesize": synthesize,

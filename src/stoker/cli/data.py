@@ -132,7 +132,7 @@ def funnel(
     from stoker.cli.data_shown import falls_text, funnel_text, import_text
     from stoker.corpus_lookup import corpus_at
     from stoker.data.ledger import Ledger
-    from stoker.data.ledger.falls import all_warnings, falls, warnings
+    from stoker.data.ledger.falls import all_falls, all_warnings, warnings
 
     found = corpus_at(corpus, progress_for(json))
     ledger = Ledger(found.folder)
@@ -141,10 +141,10 @@ def funnel(
         if json:
             print_json(entries)
         else:
-            warned = all_warnings(ledger.summary(), ledger.description)
+            warned = all_warnings(ledger.summary(), ledger.description, ledger.cuts())
             print_result(funnel_text(entries, warned) + import_text(found.manifest))
         return
-    cells = falls(ledger.summary(), ledger.description, by)
+    cells = all_falls(ledger.summary(), ledger.description, ledger.cuts(), by)
     if json:
         print_json({"by": by, "falls": [cell.as_json() for cell in cells], "warnings": warnings(cells)})
     else:
@@ -158,7 +158,8 @@ def why(
         str,
         typer.Argument(
             metavar="NAME",
-            help="Identifier of a document, or a file: as `stoker data sample` prints it, or its path.",
+            help="Identifier of a document, or a file, as `stoker data sample` prints it, or its path; or a place "
+            "in one, `FILE:7`.",
         ),
     ],
     count: Annotated[int, typer.Option(min=1, help="Most documents of a file to print.")] = 1000,

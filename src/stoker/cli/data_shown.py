@@ -81,7 +81,7 @@ def import_text(manifest: Mapping[str, Any]) -> str:
 def falls_text(cells: Sequence[Fall], by: str, warned: Sequence[str]) -> str:
     """Shares that every reason takes of every group."""
     if not cells:
-        return "no document was dropped\n"
+        return "no document was dropped, and nothing was cut out of any\n"
     groups = list(dict.fromkeys(cell.group for cell in cells))
     reached = {name: max(cell.reached for cell in cells if cell.group == name) for name in groups}
     shown = sorted(groups, key=lambda name: -reached[name])[:_GROUPS_SHOWN]

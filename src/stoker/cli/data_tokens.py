@@ -1,4 +1,5 @@
-"""`stoker data fertility`, `compare-tokenizers`, `import-megatron`, `export`: how tokens fit, and other formats."""
+"""`stoker data fertility`, `compare-tokenizers`, `import-megatron`, `export`, `publish`: how tokens fit, and where
+they go."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import typer
 from stoker.cli.arguments import AsJson, load
 from stoker.cli.data import CorpusPath
 from stoker.console import print_json, print_result, progress_for, table
+from stoker.errors import BadInput
 
 if TYPE_CHECKING:
     from stoker.data.fertility import Fertility
@@ -193,3 +195,29 @@ def export_tokens(
         return
     rows = [[one.source, one.split, f"{one.documents:,}", f"{one.tokens:,}", " ".join(one.files)] for one in found]
     print_result(table(["source", "split", "documents", "tokens", "files"], rows))
+
+
+def publish_corpus(
+    corpus: CorpusPath,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where the corpus is to stand, such as s3://bucket/c.")],
+    json: AsJson = False,
+) -> None:
+    """Copy a prepared corpus, also an imported one, to a URL, from where recipes and commands fetch it.
+
+    Broken off, the same command goes on. What stands there already is never written over.
+
+    Example: `stoker data publish corpora/web s3://bucket/corpora/web`
+    """
+    from stoker.corpus_lookup import corpus_at
+    from stoker.data.place_of_url import is_url
+    from stoker.data.publishing import publish
+
+    if not is_url(url):
+        raise BadInput(f"{url} is no URL, such as s3://bucket/corpora/web; a folder is copied by `cp -r`")
+    progress = progress_for(json)
+    found = corpus_at(corpus, progress)
+    sent = publish(found.folder, url, progress)
+    if json:
+        print_json({"corpus": str(found.folder), "url": url, "was_there": not sent})
+    else:
+        print_result(f"{'published' if sent else 'it stands there already'}: {url}\nIn a recipe: data.corpus")

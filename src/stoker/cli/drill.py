@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import zip_longest
 from pathlib import Path
+from shlex import quote
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +56,9 @@ def drill(
     folder: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Where the runs are; by default `drills` beside the run's.", show_default=False
+            metavar="FOLDER",
+            help="Where the runs are; by default `drills/NAME` beside the run's.",
+            show_default=False,
         ),
     ] = None,
     nodes: Annotated[
@@ -80,7 +83,7 @@ def drill(
     _require_use(bool(fault), draw > 0, kind=kind, per_run=per_run, seed=seed)
     loaded = load(recipe, overrides, choose_layout=True)
     drills = _chosen(loaded, fault or (), kind, draw, per_run or _PER_RUN, seed or 0)
-    found = _rehearsed(loaded, drills, folder or loaded.run.path.parent / "drills", nodes, json)
+    found = _rehearsed(loaded, drills, folder, nodes, json)
     _show(found, json)
     if not all(one.survived for one in found):
         raise typer.Exit(EXIT_FAILED)
@@ -99,10 +102,11 @@ def _chosen(
 
 
 def _rehearsed(
-    loaded: LoadedRecipe, drills: Sequence[tuple[Fault, ...]], folder: Path, nodes: int, json: bool
+    loaded: LoadedRecipe, drills: Sequence[tuple[Fault, ...]], folder: Path | None, nodes: int, json: bool
 ) -> Sequence[Rehearsal]:
     from stoker.recovery.drill import rehearse
 
+    folder = folder or loaded.run.path.parent / "drills" / loaded.run.path.name
     try:
         return rehearse(loaded, drills, folder, progress_for(json), nodes, Watched())
     except (Terminated, KeyboardInterrupt) as stop:
@@ -213,18 +217,20 @@ def _end(one: Rehearsal) -> str:
 
 def _doctor(found: Sequence[Rehearsal]) -> str:
     """What `stoker diagnose` said of each fault that breaks nothing; empty where there is none."""
-    rows = []
-    for one in (examined for rehearsal in found for examined in rehearsal.examined):
+    rows, runs = [], []
+    for output, one in ((drilled.output, examined) for drilled in found for examined in drilled.examined):
         said = one.said
         ranks = "" if said is None else ", ".join(map(str, said.ranks))
         samples = "" if said is None else _ranges(said.documents)
         cause = "nothing" if said is None else f"{said.kind}: {said.cause}"
         step = "" if said is None or said.first_step is None else str(said.first_step)
-        rows.append((one.fault, one.cause, "yes" if one.named else "NO", cause, step, ranks, samples))
+        named = "yes" if one.named else "elsewhere" if one.elsewhere else "NO"
+        runs.append(Path(output).parent)
+        rows.append((one.fault, one.cause, named, cause, step, ranks, samples, runs[-1].name))
     if not rows:
         return ""
-    headers = ("fault", "put in", "named", "the doctor said", "from step", "ranks", "samples")
-    return "\n" + table(headers, rows)
+    headers = ("fault", "put in", "named", "the doctor said", "from step", "ranks", "samples", "run")
+    return "\n" + table(headers, rows) + f"evidence and remedy: stoker diagnose {quote(str(runs[0]))}\n"
 
 
 def _outcome(one: Rehearsal) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from shlex import quote
 
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunFolder, load
 from stoker.console import print_json, print_result, progress_for
@@ -74,4 +75,8 @@ def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None
         )
     else:
         done = "trained" if outcome.trained_now else "already trained"
-        print_result(f"{done}: {counted(outcome.steps, 'steps')}\ncheckpoint: {outcome.checkpoint}")
+        run_folder = quote(str(outcome.run.path))
+        print_result(
+            f"{done}: {counted(outcome.steps, 'steps')}\ncheckpoint: {outcome.checkpoint}\n"
+            f"next: stoker diagnose {run_folder}; stoker report {run_folder}"
+        )

@@ -59,7 +59,7 @@ class Doctor:
         opinion = self._opinions.setdefault(run.id, Opinion())
         pause = max(_LEAST_PAUSE_SECONDS, _PAUSE_FOR_EACH_SECOND * opinion.seconds)
         early = opinion.asked and time.monotonic() - opinion.asked < pause
-        if opinion.version == run.version or early or run.id in self._waiting:
+        if run.removed or opinion.version == run.version or early or run.id in self._waiting:
             return
         self._waiting[run.id] = run
         if self._task is None or self._task.done():

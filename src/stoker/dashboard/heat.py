@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stoker.dashboard.columns import Integers, Numbers
 from stoker.dashboard.lines import KEYS, Line, Window, line_of
+from stoker.dashboard.moment import absent_ranks
 from stoker.dashboard.packing import packed
 from stoker.dashboard.watched import WatchedRun
 
 MOST_ROWS = 4096
+MOST_ABSENT = 64
+"""Where more ranks have left no record, the page says so in words alone."""
 
 
 def heat_of_ranks(run: WatchedRun, measure: str, window: Window) -> bytes:
     """`measure` (`step:seconds.total`, `derived:waited`) of every rank; of each stretch of steps the largest."""
     kind, _, column = measure.partition(":")
     rows = {str(rank): line_of(run, f"{kind}:{rank}:{column}") for rank in run.ranks[:MOST_ROWS]}
-    return _packed(rows, window)
+    # A rank that the run has and that wrote nothing is a row too, without a cell: else nobody would miss it.
+    absent, count = absent_ranks(run, set(run.ranks), most=MOST_ABSENT)
+    absent = absent if count <= MOST_ABSENT else []
+    every = {**rows, **dict.fromkeys(map(str, absent))}
+    in_order = dict(sorted(every.items(), key=lambda row: int(row[0])))
+    return _packed(in_order, window, [str(rank) for rank in absent])
 
 
 def heat_of_modules(run: WatchedRun, measure: str, window: Window) -> bytes:
@@ -42,17 +52,20 @@ def _in_order(name: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def _packed(rows: dict[str, Line | None], window: Window) -> bytes:
+def _packed(rows: dict[str, Line | None], window: Window, empty: Sequence[str] = ()) -> bytes:
+    """`empty` are rows that stand in the map without a cell."""
     known = {
         name: _known(line) for name, line in rows.items() if line is not None and np.isfinite(line.values).any()
     }
     edges = _edges([line.steps for line in known.values()], window)
     columns = max(0, edges.size - 1)
-    cells = np.full((len(known), columns), np.nan)
-    for row, line in enumerate(known.values()):
-        cells[row] = _largest(line, edges)
+    shown = [name for name in rows if name in known or name in empty] if known else []
+    cells = np.full((len(shown), columns), np.nan)
+    for row, name in enumerate(shown):
+        if name in known:
+            cells[row] = _largest(known[name], edges)
     header = {
-        "rows": list(known),
+        "rows": shown,
         "columns_of_steps": columns,
         "missing": [name for name in rows if name not in known],
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len, set_cell_size
 
 from stoker import wording
 from stoker.dashboard.columns import Numbers
@@ -18,6 +19,7 @@ from stoker.dashboard.watched import WatchedRun
 from stoker.diagnosis.finding import Finding
 from stoker.diagnosis.in_a_line import in_a_line
 from stoker.diagnosis.recent_past import as_numbers
+from stoker.plural import counted
 
 _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Bits of a braille character by column and by height, the lowest first."""
@@ -44,7 +46,7 @@ class Snapshot:
     def as_text(self, findings: Sequence[Finding], width: int = 80) -> str:
         """Everything in lines of at most `width` cells."""
         lines = [self.heading, self.figures, ""]
-        lines += plot(self.loss, width - 10, 6, self.steps)
+        lines += plot(self.loss, max(10, width - 10), 6, self.steps)
         lines += ["", *phase_bars(self.phases, width), self.memory, ""]
         lines += finding_lines(findings) or ["nothing stands out"]
         lines += ["", *self.events]
@@ -100,7 +102,7 @@ def _phases(run: WatchedRun) -> tuple[tuple[str, float], ...]:
 
 def _memory(run: WatchedRun) -> str:
     """The highest of all ranks, and whose it is."""
-    told = []
+    told: list[str] = []
     for column, words in (("memory_peak_bytes", "peak memory"), ("host_memory_bytes", "host memory")):
         by_rank = {}
         for rank in run.ranks[:512]:
@@ -109,7 +111,8 @@ def _memory(run: WatchedRun) -> str:
                 by_rank[rank] = float(values[-1])
         if by_rank:
             worst = max(by_rank, key=lambda rank: by_rank[rank])
-            whose = f" (rank {worst}, the most of {len(by_rank)})" if len(by_rank) > 1 else ""
+            most = "" if told else f", the most of {len(by_rank)}"  # said once: both are to fit 80 columns
+            whose = f" (rank {worst}{most})" if len(by_rank) > 1 else ""
             told.append(f"{words} {wording.size(by_rank[worst])}{whose}")
     return "   ".join(told) or "memory: not recorded"
 
@@ -135,7 +138,7 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
         where = "" if first is None else f", step {wording.exact(first)}{span}"
         told.append(f"{finding.severity.upper():<8} {wording.words(finding.kind)}{cause}{where}")
     notes = sum(finding.severity == "note" for finding in findings)
-    return told + ([f"{notes} notes"] if notes and not told else [])
+    return told + ([counted(notes, "notes")] if notes and not told else [])
 
 
 def phase_bars(phases: Sequence[tuple[str, float]], width: int) -> list[str]:
@@ -192,4 +195,5 @@ def _bulk(finite: Numbers) -> tuple[float, float]:
 def shortened(line: str, width: int) -> str:
     """The line, cut where the terminal ends; what would move the cursor or colour the text is left out."""
     shown = "".join(character if character.isprintable() else "�" for character in line)
-    return shown if len(shown) <= width else shown[: width - 1] + "…"
+    # In cells, of which a Chinese character takes two.
+    return shown if cell_len(shown) <= width else set_cell_size(shown, width - 1).rstrip() + "…"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import threading
 import time
@@ -26,6 +28,7 @@ from stoker.diagnosis.finding import Finding
 from stoker.errors import BadInput, StokerError
 
 _EVERY_SECONDS = 2.0
+_NARROWEST = 40
 _DIAGNOSE_EVERY_SECONDS = 60.0
 
 
@@ -40,11 +43,13 @@ def watch_in_terminal(paths: Sequence[Path], *, as_json: bool) -> Any:
         more = f", and {len(runs) - 6} more" if len(runs) > 6 else ""
         raise BadInput(f"--terminal shows one run; name one of {names}{more}")
     run = WatchedRun(runs[0])
-    if as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
+    # A terminal that can only print, such as that of an editor or of a serial line, has no screen to draw on.
+    able = sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    if as_json or not able:
         snapshot, findings = snapshot_of(run), findings_of(run)
         if as_json:
             return {**snapshot.json, "findings": [finding.model_dump(mode="json") for finding in findings]}
-        return snapshot.as_text(findings)
+        return snapshot.as_text(findings, max(_NARROWEST, shutil.get_terminal_size((80, 24)).columns))
     require_packages(["textual"])
     from stoker.dashboard.terminal_screen import screen_for
 

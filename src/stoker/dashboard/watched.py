@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -42,16 +43,21 @@ class WatchedRun:
         self.lock = threading.RLock()
         self._others: dict[int, RankColumns] = {}
         self._made: dict[Any, tuple[Any, Any]] = {}
+        self._born = secrets.token_hex(4)  # Another server counts its versions anew, and pages outlive servers.
         self.under_way = False
+        self.removed = False
+        """Whether the folder is gone; what was read of it stays."""
         self.refreshed = 0.0
 
     def refresh(self) -> bool:
-        """Read what is new of rank 0. Returns whether there was anything, or the run began or ended."""
+        """Read what is new of rank 0. Returns whether there was anything, or the run began, ended or is gone."""
         with self.lock:
-            before = self.under_way
-            self.under_way = self.directory.is_held
+            before = self.under_way, self.removed
+            self.removed = not self.directory.path.is_dir()
+            self.under_way = not self.removed and self.directory.is_held
             self.refreshed = time.time()
-            return self.columns.refresh() or before != self.under_way
+            changed = not self.removed and self.columns.refresh()
+            return changed or before != (self.under_way, self.removed)
 
     def rank(self, rank: int) -> RankColumns:
         """The columns of a rank, as of now."""
@@ -60,7 +66,8 @@ class WatchedRun:
         with self.lock:
             if rank not in self._others:
                 self._others[rank] = RankColumns(self.directory.record, rank, _COLUMNS_OF_OTHER_RANKS)
-            self._others[rank].refresh()
+            if not self.removed:
+                self._others[rank].refresh()
             return self._others[rank]
 
     def wrote(self, rank: int) -> bool:
@@ -74,8 +81,8 @@ class WatchedRun:
 
     @property
     def version(self) -> str:
-        """Changes whenever rank 0 has written something, or the run has begun or ended."""
-        return f"{self.columns.version}{'r' if self.under_way else ''}"
+        """Changes whenever rank 0 has written something, or the run has begun, ended or gone."""
+        return f"{self._born}.{self.columns.version}{'r' if self.under_way else ''}{'x' if self.removed else ''}"
 
     def made(self, key: Any, version: Any, make: Callable[[], _Made]) -> _Made:
         """What `make` returns, made anew only when `version` is another than the last time."""
@@ -192,7 +199,9 @@ class WatchedRun:
 
     @property
     def state(self) -> str:
-        """How the run stands: finished, running, non_finite, terminated, interrupted, not_started."""
+        """How the run stands: finished, running, non_finite, terminated, interrupted, not_started, removed."""
+        if self.removed:
+            return "removed"
         events = self.columns.recent("event", 200)
         names = events["event"].to_list() if "event" in events.columns else []
         last = next((name for name in reversed(names) if name in _ENDINGS), None)

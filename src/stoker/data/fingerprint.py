@@ -94,7 +94,7 @@ def take_inputs(loaded: LoadedRecipe, workers: int, progress: Progress) -> Input
     digests = hashes.of(paths, workers, progress)
     identity = [[source.name, [[file.name, digests[str(file.path)]] for file in files]] for source, files in listed]
     sized = [(source, [(file, hashes.stamps[str(file.path)][0]) for file in files]) for source, files in listed]
-    settings = _settings(data, loaded.recipe.tokenizer, loaded)
+    settings = _settings(data, loaded.recipe.tokenizer, loaded, progress)
     libraries = _libraries(data, listed)
     without = _fingerprint([FORMAT, RULES, settings, identity])
     settings["libraries"] = libraries
@@ -110,7 +110,7 @@ def _fingerprint(content: list[Any]) -> str:
 def _not_ours(source: Source, files: list[InputFile], loaded: LoadedRecipe) -> list[InputFile]:
     """Without prepared corpora of this recipe, where a source is a folder around them: each preparation would read
     the one before."""
-    corpora = re.compile(re.escape(str(loaded.prepared_folder.absolute())) + "/[0-9a-f]{16}/")
+    corpora = re.compile(re.escape(str(loaded.prepared_folder.absolute())) + "/(url-)?[0-9a-f]{16}/")
     left = [
         file for file in files if not (isinstance(file.path, Path) and corpora.match(str(file.path.absolute())))
     ]
@@ -140,11 +140,11 @@ def changed_files(inputs: Inputs) -> list[str]:
     ]
 
 
-def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe) -> dict[str, Any]:
+def _settings(data: Data, tokenizer: Tokenizer, loaded: LoadedRecipe, progress: Progress) -> dict[str, Any]:
     """The parts of the recipe that decide the bytes: not the workers, the weights or the folder."""
     settings = data.model_dump(mode="json", exclude=_DECIDES_NO_BYTE)
     settings["sources"] = [source.model_dump(mode="json", exclude={"weight"}) for source in data.sources]
-    settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded)]
+    settings["deduplication"]["against"] = [corpus.fingerprint for corpus in earlier_corpora(loaded, progress)]
     evaluation = evaluation_files(data.cleaning.decontaminate, loaded.folder)
     settings["evaluation"] = [_digest(file.path) for file in evaluation]
     for judge, section in (("quality", data.cleaning.quality), ("perplexity", data.cleaning.perplexity)):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stoker.data.corpus import MANIFEST, Corpus
-from stoker.data.published import bring, folder_of_url, is_url
+from stoker.data.place_of_url import is_url
+from stoker.data.published import bring, folder_of_url
 from stoker.errors import BadInput
 from stoker.progress import Progress
 from stoker.recipe.loading import LoadedRecipe

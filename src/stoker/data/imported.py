@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+FETCHED = "url-"
+"""How the name of a folder begins that holds what was fetched from the URL of one corpus."""
 IMPORTED = "imported"
 """What `encoded_by` of an imported corpus's tokenizer says in its manifest."""
 
@@ -31,6 +33,8 @@ def import_note(manifest: Mapping[str, Any]) -> str | None:
 
 def remedy(folder: Path) -> str:
     """How a prepared corpus that is damaged, or lacks something, is made again."""
+    if folder.name.startswith(FETCHED):
+        return f"delete {folder}, then the same command fetches it anew"
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -75,14 +75,13 @@ def normal_form(symbols: bool = True, one_script: bool = False) -> NormalForm:
         kind = kind.copy()
         first_planes = kind[:FIRST_PLANES]
         first_planes[(first_planes == ALONE) & are_in("PS")] = BREAK
+    single = fold < EXPANDED
+    point = np.where(single, fold, 0)
     if one_script:
         simplified = simplified_table()
-        single = fold < EXPANDED
-        fold = np.where(single, simplified[np.where(single, fold, 0)], fold)
-        expansions = simplified[expansions]
+        point, expansions = simplified[point], simplified[expansions]
     kinds = kind.astype(np.uint32) << np.uint32(KIND_SHIFT)
-    single = fold < EXPANDED
-    entries = np.where(single, fold | kinds[np.where(single, fold, 0)], fold)
+    entries = np.where(single, point | kinds[point], fold)
     return NormalForm(entries.astype(np.uint32), starts, (expansions | kinds[expansions]).astype(np.uint32))
 
 

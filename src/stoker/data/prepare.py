@@ -35,7 +35,8 @@ from stoker.data.ledger.falls import far_falls
 from stoker.data.licences import licence_of
 from stoker.data.more_memory import LACKED_MEMORY, attempt_of
 from stoker.data.operators import operators_of
-from stoker.data.published import bring, publish, url_in
+from stoker.data.published import bring, url_in
+from stoker.data.publishing import TIMINGS, publish
 from stoker.data.quality.shares import cuts_of
 from stoker.data.reading.first_documents import require_text_fields
 from stoker.data.reading.units import Unit, plan_units
@@ -63,8 +64,6 @@ from stoker.recipe import Recipe
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 from stoker.wording import size
-
-TIMINGS = "timings.json"
 
 
 def prepare(loaded: LoadedRecipe, progress: Progress) -> Corpus:
@@ -297,7 +296,7 @@ class _Preparation:
 
     def _earlier(self) -> EarlierCorpora | None:
         """The corpora that this one is held against, if any."""
-        corpora = earlier_corpora(self._loaded)
+        corpora = earlier_corpora(self._loaded, self._progress)
         return EarlierCorpora(corpora, self._recipe.data.deduplication, self.work) if corpora else None
 
     def _tokenizer(self, candidates: Candidates, selection: Selection) -> TextEncoder:
@@ -361,7 +360,7 @@ class _Preparation:
             "sources": sources,
             "funnel": ledger.funnel(),
             "shares_dropped": [cut.as_json() for cut in cuts_of(candidates, self._recipe.data.cleaning)],
-            "falls": far_falls(ledger.summary(), ledger.description),
+            "falls": far_falls(ledger.summary(), ledger.description, ledger.cuts()),
         }
 
 

@@ -7,7 +7,8 @@ from stoker.data.executors import worker_count
 from stoker.data.fingerprint import take_inputs
 from stoker.data.given_corpus import given_corpus
 from stoker.data.more_memory import attempt_of
-from stoker.data.published import bring, is_url, url_in
+from stoker.data.place_of_url import is_url
+from stoker.data.published import bring, url_in
 from stoker.progress import Progress, Silent
 from stoker.recipe.loading import LoadedRecipe
 

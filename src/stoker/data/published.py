@@ -1,8 +1,4 @@
-"""Prepared corpora under a URL: published whole, and fetched once into a folder of this machine.
-
-    <url>/<files of the corpus>
-    <url>/files.json           size and SHA-256 of each of them
-    <url>/manifest.json        written last: a folder without it is no corpus
+"""Prepared corpora under a URL, as `publishing` puts them there: fetched once into a folder of this machine.
 
 A fetched corpus becomes `<folder>` by one rename. Until then its files stand in `.fetch-<name>` beside it, each
 whole.
@@ -10,20 +6,16 @@ whole.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-import fsspec
-
 from stoker.data.corpus import MANIFEST
-from stoker.data.reading.remote import RemoteFile
+from stoker.data.imported import FETCHED
+from stoker.data.place_of_url import LISTING, Unreachable, alone, chunks_of, content_at, explained, is_url
 from stoker.durable_files import (
     durable_file,
     explained_disk_errors,
@@ -36,24 +28,12 @@ from stoker.errors import BadInput, StokerError
 from stoker.plural import counted
 from stoker.progress import Progress
 
-LISTING = "files.json"
-_FORMAT = 1
-_CHUNK = 1 << 20
 _GIGABYTE = 1e9
-
-
-class _Unreachable(StokerError):
-    """The place of a URL did not answer, or not as it should."""
 
 
 class _Published(NamedTuple):
     bytes: int
     sha256: str
-
-
-def is_url(written: str) -> bool:
-    """Whether a path of a recipe names a place that is reached through fsspec, `file://` among them."""
-    return "://" in written
 
 
 def url_in(prepared: str, fingerprint: str) -> str | None:
@@ -63,7 +43,7 @@ def url_in(prepared: str, fingerprint: str) -> str | None:
 
 def folder_of_url(parent: Path, url: str) -> Path:
     """Where in `parent` the corpus at `url` is kept: a name that the URL alone decides."""
-    return parent / f"url-{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:16]}"
+    return parent / f"{FETCHED}{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:16]}"
 
 
 def is_here(folder: Path) -> bool:
@@ -81,8 +61,8 @@ def bring(url: str, folder: Path, progress: Progress) -> bool:
     """
     if is_here(folder):
         try:
-            manifest = _content(url, MANIFEST)
-        except _Unreachable as error:
+            manifest = content_at(url, MANIFEST, progress)
+        except Unreachable as error:
             progress.say(f"{error}. What was fetched before is used: {folder}")
             return True
         if manifest is not None and manifest != (folder / MANIFEST).read_bytes():
@@ -91,44 +71,18 @@ def bring(url: str, folder: Path, progress: Progress) -> bool:
                 "folder to fetch it anew (runs that were trained on it need it as it is), or delete that at the URL"
             )
         return True
-    manifest = _content(url, MANIFEST)
+    manifest = content_at(url, MANIFEST, progress)
     if manifest is None:
         return False
-    with _alone(folder, progress):
+    lock = folder.with_name(f".lock-fetch-{folder.name}")
+    with alone(lock, progress, f"waiting for another process that fetches {folder}"):
         if not is_here(folder):  # another process may just have fetched it
             _fetch(url, manifest, folder, progress)
     return True
 
 
-def publish(folder: Path, url: str, progress: Progress) -> bool:
-    """Copy the corpus in `folder` to `url`, its manifest last; False where it is there already.
-
-    Stopped before the manifest, it begins again: nobody can say what of a file without one arrived. Raises
-    `StokerError` when the place refuses.
-    """
-    if _content(url, MANIFEST) is not None:
-        return False
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    with _explained(f"{url} could not be written", missing=True):
-        system, root = fsspec.core.url_to_fs(url)
-        root = root.rstrip("/")
-        sizes = {name: (folder / name).stat().st_size for name in names}
-        with progress.task("publish the corpus", sum(sizes.values()), "bytes") as task:
-            listed = {name: {"bytes": sizes[name], "sha256": sha256_of_file(folder / name)} for name in names}
-            for parent in sorted({f"{root}/{name}".rpartition("/")[0] for name in names}):
-                system.makedirs(parent, exist_ok=True)
-            for name in (name for name in names if name != MANIFEST):
-                system.put_file(str(folder / name), f"{root}/{name}")
-                task.advance(sizes[name])
-            written = json.dumps({"format": _FORMAT, "files": listed}, ensure_ascii=False, indent=2) + "\n"
-            system.pipe_file(f"{root}/{LISTING}", written.encode())
-            system.put_file(str(folder / MANIFEST), f"{root}/{MANIFEST}")
-            task.advance(sizes[MANIFEST])
-    return True
-
-
 def _fetch(url: str, manifest: bytes, folder: Path, progress: Progress) -> None:
-    files = _listed(url, manifest)
+    files = _listed(url, manifest, progress)
     partial = folder.with_name(f".fetch-{folder.name}")
     with explained_disk_errors(partial):
         partial.mkdir(parents=True, exist_ok=True)
@@ -161,8 +115,8 @@ def _is_whole(path: Path, published: _Published) -> bool:
 
 def _fetch_file(url: str, into: Path, published: _Published) -> None:
     digest = hashlib.sha256()
-    with _explained(f"{url} could not be fetched", missing=True), durable_file(into) as stream:
-        for chunk in _chunks(url):
+    with explained(f"{url} could not be fetched", missing=True), durable_file(into) as stream:
+        for chunk in chunks_of(url):
             digest.update(chunk)
             stream.write(chunk)
         if digest.hexdigest() != published.sha256:
@@ -173,9 +127,9 @@ def _fetch_file(url: str, into: Path, published: _Published) -> None:
             )
 
 
-def _listed(url: str, manifest: bytes) -> Mapping[str, _Published]:
+def _listed(url: str, manifest: bytes, progress: Progress) -> Mapping[str, _Published]:
     """Files of the corpus at `url`, the manifest last. Raises `StokerError` where listing and manifest differ."""
-    content = _content(url, LISTING)
+    content = content_at(url, LISTING, progress)
     place = f"{url.rstrip('/')}/{LISTING}"
     if content is None:
         raise StokerError(
@@ -223,55 +177,3 @@ def _require_room(folder: Path, needed: int, url: str) -> None:
             f"be fetched, {free / _GIGABYTE:,.3f} GB are free; free some space, or let data.prepared_cache name "
             "another folder, and run the same command again"
         )
-
-
-def _content(url: str, name: str) -> bytes | None:
-    """A small file under `url`, None where there is none."""
-    try:
-        return b"".join(_chunks(f"{url.rstrip('/')}/{name}"))
-    except FileNotFoundError:
-        return None
-
-
-def _chunks(url: str) -> Iterator[bytes]:
-    """The bytes of a file. Raises `FileNotFoundError` where there is none, else `_Unreachable`."""
-    with _explained(f"{url} could not be read"), RemoteFile(url, 0, None, None).open() as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
-
-
-@contextmanager
-def _explained(what: str, missing: bool = False) -> Iterator[None]:
-    """Turn whatever a protocol raises into one line; that a file is `missing` only where asked."""
-    try:
-        yield
-    except StokerError:
-        raise
-    except FileNotFoundError as error:
-        if not missing:
-            raise
-        raise _Unreachable(f"{what}: {' '.join(str(error).split())} is not there") from error
-    except Exception as error:  # each protocol has errors of its own
-        told = " ".join(str(error).split())
-        raise _Unreachable(f"{what}: {told or type(error).__name__}") from error
-
-
-@contextmanager
-def _alone(folder: Path, progress: Progress) -> Iterator[None]:
-    """Hold the lock of the one that fetches to `folder`, once every other process has let it go."""
-    lock = folder.with_name(f".lock-fetch-{folder.name}")
-    with explained_disk_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress.say(f"waiting for another process that fetches {folder}")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:
-            with suppress(OSError):  # a file system without locks: files still appear whole
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

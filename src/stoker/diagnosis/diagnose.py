@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from stoker.diagnosis.causes import CATALOGUE
 from stoker.diagnosis.causes.incident import LOSS_KINDS
 from stoker.diagnosis.document_spike import FAINT, LOOKED_AT, find_document_spikes, find_faint_spikes
 from stoker.diagnosis.early_updates import find_early_updates
+from stoker.diagnosis.excursion import Excursion
 from stoker.diagnosis.finding import Evidence, Finding
 from stoker.diagnosis.gradient_growth import find_gradient_growth
 from stoker.diagnosis.gradient_shift import find_gradient_shifts
@@ -136,7 +137,9 @@ def find_all(rows: RunRows) -> list[Finding]:
     steps = rows.steps
     last = int(steps[-1]) if steps.size else None
     found: list[Finding] = [with_its_beginning(rows.parts, one) for one in told(rows.events, last)]
-    for detect in (_of_loss, _of_figures, _of_recipe, _of_time, _of_ranks, _of_routing, _of_evaluations):
+    stand_out = loss_excursions(rows.curve("loss"))
+    found += [*_of_loss(rows, stand_out), *_of_figures(rows, stand_out)]
+    for detect in (_of_recipe, _of_time, _of_ranks, _of_routing, _of_evaluations):
         found += detect(rows)
     found += find_document_spikes(rows.documents)
     near = max(8, window_of(steps.size) // 4) * rows.spacing
@@ -161,9 +164,8 @@ def _of_text(finding: Finding) -> bool:
     return enough and any(cause.name == finding.cause and cause.features for cause in CATALOGUE)
 
 
-def _of_loss(rows: RunRows) -> Iterator[Finding]:
+def _of_loss(rows: RunRows, stand_out: Sequence[Excursion]) -> Iterator[Finding]:
     loss, rate = rows.curve("loss"), rows.curve("learning_rate")
-    stand_out = loss_excursions(loss)
     yield from find_spikes(loss, stand_out)
     calm = without_spikes(loss, stand_out)
     yield from find_slow_rise(calm)
@@ -172,11 +174,12 @@ def _of_loss(rows: RunRows) -> Iterator[Finding]:
     yield from find_source_drift(Curve(rows.steps, rows.numbers("loss")), rows.loss_by_source)
 
 
-def _of_figures(rows: RunRows) -> Iterator[Finding]:
+def _of_figures(rows: RunRows, stand_out: Sequence[Excursion]) -> Iterator[Finding]:
     for column, measure in (("loss", "loss"), ("gradient_norm", "gradient norm")):
         yield from find_non_finite(rows.curve(column), measure)
     norm = rows.curve("gradient_norm")
-    yield from find_gradient_growth(norm)
+    known = rows.curve("loss").positive.steps
+    yield from find_gradient_growth(norm, [(int(known[one.first]), int(known[one.last])) for one in stand_out])
     yield from find_lone_gradients(Curve(rows.steps, rows.numbers("gradient_norm")), rows.numbers("loss"))
     by_module = {name: rows.curve(f"gradient_norm_by_module.{name}") for name in rows.gradient_modules}
     yield from find_gradient_shifts(norm, by_module)

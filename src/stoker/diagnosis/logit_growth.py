@@ -109,8 +109,18 @@ def _noticed(logs: Numbers) -> tuple[int, int, float, float, float] | None:
 def _endangers(logs: Numbers, at: int) -> bool:
     """Whether growth that stood out in row `at` has gone far, or will soon if it goes on as in the last rows."""
     recent = logs[-_IN_A_ROW - 1 :]
-    slope = float(np.median(np.diff(recent)))
-    return bool(logs[at:].max() > _HARMLESS or recent.max() + _AHEAD * max(slope, 0.0) > _SATURATED)
+    return bool(logs[at:].max() > _HARMLESS or recent.max() + _AHEAD * max(_slope(logs), 0.0) > _SATURATED)
+
+
+def _slope(logs: Numbers) -> float:
+    """Per row, at the end: what most of the last rows rose by where all did, else the median over all pairs of
+    twice as many (Sen 1968), which a zigzag does not tilt."""
+    rises = np.diff(logs[-_IN_A_ROW - 1 :])
+    if (rises > 0).all():
+        return float(np.median(rises))
+    values = logs[-2 * _IN_A_ROW - 1 :]
+    earlier, later = np.triu_indices(values.size, 1)
+    return float(np.median((values[later] - values[earlier]) / (later - earlier)))
 
 
 def _onset(logs: Numbers, at: int) -> int:

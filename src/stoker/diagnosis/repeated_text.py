@@ -21,11 +21,19 @@ _GRAM = 4
 _FEWEST_TOKENS = 16
 _REPEATS = 0.4
 """Of a stretch's grams: tables and verse have fewer."""
-_MOST_STRETCHES = 10_000
-"""That are read, of steps that lie evenly in the run."""
+_ENOUGH_STRETCHES = 10_000
+"""That are read, of steps that lie evenly in the run, but at least …"""
+_ENOUGH_STEPS = 64
+"""… so many steps, and …"""
+_MOST_STRETCHES = 100_000
+"""… never more than this: of large steps then a part, evenly spaced."""
 _FEWEST_STEPS = 16
+_HASH_BITS, _REST = np.uint64(44), np.uint64(20)
+_FACTORS = np.random.default_rng(0).integers(2**62, 2**63, _GRAM, np.uint64) * np.uint64(2) + np.uint64(1)
+"""Of a gram's tokens; the highest bits of the sum of products hash it (multiply-shift, Dietzfelbinger 1996)."""
 _LEAST_SCORE = 3.0
-_NOTABLE = 0.25
+_NOTABLE, _NOTABLE_SCORE = 0.25, math.log(1000)
+"""Share of a step's documents, and nats: of a thousand runs whose text is sound one has such a step by chance."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ def find_repeated_text(text: Text, steps: Steps) -> list[Finding]:
     run's own share of such stretches a step has k of its n with the likelihood of a binomial distribution; the
     score is its logarithm's distance from the share that was seen, less the logarithm of the number of steps. The
     share is first that of most steps; what stands out then is held against all others, since tables and lists are
-    rare and half of the steps have none.
+    rare and half of the steps have none. Of steps with more stretches than there is time for a part is read.
     """
     looked = [one for one in _looked_at(text, steps) if one.stretches]
     if len(looked) < _FEWEST_STEPS:
@@ -83,19 +91,38 @@ def _looked_at(text: Text, steps: Steps) -> Iterable[_Step]:
     if not steps.size:
         return
     each = max(len(text.spans(int(steps[0]))), 1)
-    number = min(steps.size, max(_MOST_STRETCHES // each, 1))
+    number = min(steps.size, max(_ENOUGH_STRETCHES // each, _ENOUGH_STEPS))
     for step in steps[np.linspace(0, steps.size - 1, number).astype(int)].tolist():
-        own = [one for one in text.stretches(step) if one.ids.size >= _FEWEST_TOKENS]
-        yield _Step(step, len(own), tuple(one for one in own if repetition(one.ids) > _REPEATS))
+        read = text.stretches(step, _MOST_STRETCHES // number)
+        own = [one for one in read if one.ids.size >= _FEWEST_TOKENS]
+        repetitive = repetitions([one.ids for one in own]) > _REPEATS
+        yield _Step(step, len(own), tuple(own[place] for place in np.flatnonzero(repetitive).tolist()))
 
 
-def repetition(ids: npt.NDArray[np.int64]) -> float:
-    """Share of the 4-grams of token ids that came before among them."""
-    if ids.size < _GRAM + 1:
-        return 0.0
-    grams = np.lib.stride_tricks.sliding_window_view(ids, _GRAM)
-    keys = (grams * np.array([1, 1_000_003, 998_244_353, 2_147_483_629], np.int64)).sum(axis=1)
-    return float(1 - np.unique(keys).size / keys.size)
+def repetitions(stretches: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.float64]:
+    """Of each of fewer than 2^20 stretches of token ids the share of its 4-grams that came before in it.
+
+    All are sorted at once, by the stretch and 44 bits of a hash: two of the thousand grams of a stretch share those
+    by chance in one stretch of 30 million.
+    """
+    sizes = np.array([ids.size for ids in stretches], np.int64)
+    grams = np.maximum(sizes - _GRAM + 1, 0)
+    if not grams.sum():
+        return np.zeros(sizes.size)
+    ids = np.concatenate([*stretches, np.zeros(_GRAM - 1, np.int64)]).view(np.uint64)
+    keys = ids[: 1 - _GRAM] * _FACTORS[0]
+    for place in range(1, _GRAM):
+        keys += ids[place : ids.size + place + 1 - _GRAM] * _FACTORS[place]
+    keys >>= _REST
+    keys |= np.repeat(np.arange(sizes.size, dtype=np.uint64) << _HASH_BITS, sizes)
+    # A gram begins at each place of a stretch but its last three.
+    begins = np.ones(keys.size, bool)
+    for place in range(1, _GRAM):
+        begins[(np.cumsum(sizes) - place)[sizes >= place]] = False
+    ordered = np.sort(keys[begins])
+    again = ordered[1:] == ordered[:-1]
+    repeated = np.bincount((ordered[1:][again] >> _HASH_BITS).astype(np.int64), minlength=sizes.size)
+    return np.asarray(repeated / np.maximum(grams, 1))
 
 
 def _nats(found: int, of: int, usual: float) -> float:
@@ -115,7 +142,7 @@ def _finding(text: Text, group: Sequence[tuple[_Step, float]], usual: float) -> 
     return Finding(
         kind="repeated_data",
         cause=CAUSE,
-        severity="warning" if worst.share > _NOTABLE else "note",
+        severity="warning" if worst.share > _NOTABLE and score > _NOTABLE_SCORE else "note",
         first_step=first.step,
         last_step=last.step,
         documents=tuple((sample, sample) for sample in samples),

@@ -16,6 +16,8 @@ _FEWEST_ROWS = 5
 _EARLY_SHARE, _EARLY_ROWS = 0.05, 32
 _SETTLING_ROWS = 64
 _PAST = 32
+_BRIEF_ROWS = _PAST
+"""A router that is back within as many rows as it is judged by has found its place itself."""
 _GROWN, _STARVED = float(np.log(1.25)), 0.6
 """Of the past's, by which the busiest expert's load has grown and to which the idlest's has fallen, on the way
 there."""
@@ -28,8 +30,8 @@ def find_router_collapse(largest: Curve, smallest: Numbers, module: str) -> list
 
     Loads are medians of a window of rows. It has to be 1.5 times the lowest such median of the run's past too,
     unless it was so from the beginning; the first twentieth of the rows, and 32 of them, before routers have
-    settled, do not count. An alarm while it lasts; a note where it began in the first 64 rows and has passed. On
-    the way it is a warning: the busiest has a quarter more than in the window before (32 rows), beyond 6
+    settled, do not count. An alarm while it lasts; a note where it has passed within 32 rows, or began in the first
+    64. On the way it is a warning: the busiest has a quarter more than in the window before (32 rows), beyond 6
     deviations, and the idlest less than six tenths.
     """
     rows = largest.values.size
@@ -53,7 +55,7 @@ def find_router_collapse(largest: Curve, smallest: Numbers, module: str) -> list
         found.append(
             Finding(
                 kind="router_collapse",
-                severity=_severity(collapsed, lasts, first),
+                severity=_severity(collapsed, lasts, first < _SETTLING_ROWS or last - first < _BRIEF_ROWS),
                 first_step=step,
                 last_step=int(largest.steps[last]),
                 confidence=confidence_of(float(high[peak]), _LEAST_LARGEST if collapsed else float(best[first])),
@@ -72,11 +74,11 @@ def find_router_collapse(largest: Curve, smallest: Numbers, module: str) -> list
     return found
 
 
-def _severity(collapsed: bool, lasts: bool, first: int) -> Severity:
-    """A router that found its place after all in the beginning of a run needs nobody."""
+def _severity(collapsed: bool, lasts: bool, harmless: bool) -> Severity:
+    """A router that found its place after all, in the beginning of a run or soon, needs nobody."""
     if lasts:
         return "alarm" if collapsed else "warning"
-    return "note" if first < _SETTLING_ROWS else "warning"
+    return "note" if harmless else "warning"
 
 
 def _on_the_way(high: Numbers, low: Numbers, begin: int) -> Mask:

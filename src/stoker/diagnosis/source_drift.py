@@ -14,6 +14,8 @@ from stoker.diagnosis.remedies import remedy
 _LEAST_DEVIATION = 0.01
 _LEAST = float(np.log(1.05))
 _NOTABLE = float(np.log(1.1))
+_BEYOND = 1.5
+"""Times its limit, from which on a change is more than what one of several sources does once in a long run."""
 _EARLY_SHARE = 0.1
 _PAST_WINDOWS = 5
 """That have to lie before a warning: how far a source wanders by itself is known only then."""
@@ -25,7 +27,8 @@ def find_source_drift(steps: Curve, by_source: Mapping[str, Numbers]) -> list[Fi
 
     `by_source` [rows] is NaN where a row has no token of the source; rows with fewer than three sources are
     left out where there are more. The first tenth of its rows is left out: sources are learnt at different
-    speeds. A warning when the source rose by a tenth or more against the others, with five windows before it.
+    speeds. A warning when the source rose by a tenth or more against the others, by half more than the limit of
+    such changes, with five windows before it.
     """
     if len(by_source) < 2:
         return []
@@ -43,7 +46,8 @@ def find_source_drift(steps: Curve, by_source: Mapping[str, Numbers]) -> list[Fi
             change = shift.after - shift.before
             at = int(np.flatnonzero(known)[shift.at])
             known_past = shift.at >= _PAST_WINDOWS * window_of(apart.size)
-            severity: Severity = "warning" if change > _NOTABLE and known_past else "note"
+            notable = change > max(_NOTABLE, _BEYOND * shift.limit) and known_past
+            severity: Severity = "warning" if notable else "note"
             step = int(steps.steps[at])
             found.append(
                 Finding(

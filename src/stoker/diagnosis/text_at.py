@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,6 +51,12 @@ class Stretch:
     ids: npt.NDArray[np.int64]
 
 
+def evenly(spans: Sequence[Span], most: int) -> Sequence[Span]:
+    """`most` of `spans` that lie evenly among them; all where there are no more."""
+    places = np.arange(min(len(spans), most)) * len(spans) // max(min(len(spans), most), 1)
+    return [spans[place] for place in places.tolist()]
+
+
 class Text:
     """Reads passages of a run's steps. The corpus is opened when the first is asked for."""
 
@@ -89,10 +95,12 @@ class Text:
         """The text of each span."""
         return [self._passage(step, span) for span in spans]
 
-    def stretches(self, step: int) -> list[Stretch]:
-        """The tokens of all stretches of `step`; empty where they cannot be read."""
+    def stretches(self, step: int, most: int) -> list[Stretch]:
+        """The tokens of the stretches of `step`, of `most` that lie evenly where there are more; empty where they
+        cannot be read.
+        """
         try:
-            return [Stretch(span, self._ids(span)) for span in self.spans(step)]
+            return [Stretch(span, self._ids(span)) for span in evenly(self.spans(step), most)]
         except (StokerError, OSError, ValueError):
             return []
 

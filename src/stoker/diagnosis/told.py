@@ -18,6 +18,7 @@ _SHOWN = 6
 AGAIN = "loss, when the step was computed again from the same bits"
 _OFTEN = 3
 """Times from which on what a run recovers from by itself is worth a look."""
+_BEGINS_AND_ENDS = ("started", "resumed", "finished")
 _IF_IT_REPEATS = {
     "killed": "see in the machine's log whether memory ran out, or who killed it",
     "out_of_memory": "let it need less: `stoker plan` says how",
@@ -29,8 +30,13 @@ _IF_IT_REPEATS = {
 def told(events: Iterable[Event], last_step: int | None) -> list[Finding]:
     """One finding for each event that tells of an incident; those that repeat (same kind, ranks, cause) are one.
 
-    `last_step` is the last of the run's final history: what was followed by steps no longer stands in the way.
+    `last_step` is the last of the run's final history: what was followed by steps no longer stands in the way, nor
+    what was followed by the run's own end.
     """
+    events = list(events)
+    ends = [event["event"] for event in events if event.get("event") in _BEGINS_AND_ENDS]
+    if last_step is not None and ends[-1:] == ["finished"]:
+        last_step += 1
     found: dict[tuple[Any, ...], list[Finding]] = {}
     wrong_since: int | None = None
     for event in _without_settled(events):

@@ -48,6 +48,8 @@ class _Alert:
     calm_since: float | None = None
     firing: Notice | None = None
     """The notice that was given last."""
+    newest: Judgement | None = None
+    """The last judgement by which it fires."""
 
 
 class Alerting:
@@ -60,8 +62,14 @@ class Alerting:
 
     @property
     def firing(self) -> dict[str, Notice]:
-        """The alerts that fire now, by rule."""
-        return {rule: one.firing for rule, one in self._alerts.items() if one.firing is not None}
+        """The alerts that fire now, by rule, as the newest figures have them."""
+        return {
+            rule: one.firing
+            if one.newest is None
+            else replace(one.firing, value=one.newest.value, summary=one.newest.summary)
+            for rule, one in self._alerts.items()
+            if one.firing is not None
+        }
 
     def remember(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Learn from the record what an earlier monitor has told."""
@@ -91,7 +99,7 @@ class Alerting:
         return found
 
     def _begin_or_go_on(self, alert: _Alert, said: Judgement, now: float) -> Notice | None:
-        alert.calm_since = None
+        alert.calm_since, alert.newest = None, said
         if alert.beyond_since is None:
             alert.beyond_since = now
         if now - alert.beyond_since < said.for_seconds:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stoker.diagnosis import Finding, RunRows, find_all
 from stoker.diagnosis.causes import CATALOGUE
 from stoker.diagnosis.finding import BENIGN, UNKNOWN, WEIGHT
-from stoker.diagnosis.text_at import Passage, Stretch, Text
+from stoker.diagnosis.text_at import Passage, Stretch, Text, evenly
 from stoker.errors import StokerError
 from stoker.recipe import Recipe
 from stoker.run_directory import RunDirectory
@@ -65,7 +65,7 @@ class LiveText(Text):
             self._digest_seconds = time.monotonic() - began
         return found
 
-    def stretches(self, step: int) -> list[Stretch]:
+    def stretches(self, step: int, most: int) -> list[Stretch]:
         """As `Text.stretches`; where time is short, of some steps all along the run."""
         due = self._most * (step - self._first + 1) / (self._last - self._first + 1)
         if self._repetition_seconds > due:
@@ -73,7 +73,7 @@ class LiveText(Text):
             return []
         began = time.monotonic()
         try:
-            return [Stretch(span, self._ids(span)) for span in super().spans(step)]
+            return [Stretch(span, self._ids(span)) for span in evenly(super().spans(step), most)]
         except (StokerError, OSError, ValueError):
             return []
         finally:

@@ -240,5 +240,7 @@ def _own(rule: OwnRule, picture: Picture) -> Judgement:
     whose, value = worst
     beyond = not value <= limit if rule.above is not None else not value >= limit
     side = "above" if rule.above is not None else "below"
-    words = f"{rule.figure} is {figure(value)} ({whose}), {side} {figure(limit)}"
+    # What all ranks record alike is the run's own, and no rank's.
+    shared = whose.startswith("rank ") and len({one for _, one in values}) == 1
+    words = f"{rule.figure} is {figure(value)}{'' if shared else f' ({whose})'}, {side} {figure(limit)}"
     return Judgement(rule.name, rule.severity, rule.for_seconds, value, limit, beyond, words)

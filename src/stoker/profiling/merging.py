@@ -94,9 +94,14 @@ def _names(one: NamedTrace, own: Mapping[int | str, int]) -> Iterable[dict[str, 
 
 
 def _thread_names(one: NamedTrace, own: Mapping[int | str, int]) -> Iterable[dict[str, Any]]:
+    """Each thread's name once: torch names some twice, by what they do and as a thread of the interpreter."""
+    chosen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in one.trace.events:
         if event["ph"] == "M" and event["name"].startswith("thread_") and event["pid"] in own:
-            yield {**event, "pid": own[event["pid"]], "ts": 0}
+            key = event["name"], own[event["pid"]], event["tid"]
+            if key not in chosen or "(python" in str(chosen[key]["args"].get("name")):
+                chosen[key] = {**event, "pid": own[event["pid"]], "ts": 0}
+    return chosen.values()
 
 
 def _arrows(

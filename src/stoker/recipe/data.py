@@ -26,7 +26,7 @@ class Data(Section):
     fetches it once."""
     prepared_cache: str | None = None
     """Folder of this machine, relative to the recipe, for corpora that are made here or fetched where `prepared` or
-    `corpus` is a URL; by default `prepared` beside the recipe."""
+    `corpus` is a URL, or one of `deduplication.against`; by default `prepared` beside the recipe."""
     corpus: str | None = None
     """A corpus that is prepared already, such as `stoker data import-megatron` writes, relative to the recipe; or
     the URL of one that `stoker prepare` published. It is trained on as it is: `sources` name its sources and their
@@ -83,11 +83,11 @@ class Data(Section):
     @model_validator(mode="after")
     def _cache_belongs_to_a_url(self) -> Data:
         if self.prepared_cache is not None and not any(
-            "://" in (one or "") for one in (self.prepared, self.corpus)
+            "://" in (one or "") for one in (self.prepared, self.corpus, *self.deduplication.against)
         ):
             raise ValueError(
-                "prepared_cache: neither data.prepared nor data.corpus is a URL, so nothing is fetched; leave "
-                "it out"
+                "prepared_cache: neither data.prepared nor data.corpus nor one of data.deduplication.against is a "
+                "URL, so nothing is fetched; leave it out"
             )
         return self
 

@@ -51,8 +51,8 @@ class Deduplication(Section):
     substring_bytes: int | None = Field(default=None, ge=32)
     """Passages of at least this many bytes of UTF-8 that stand before, word for word, are cut, after lines."""
     against: tuple[str, ...] = ()
-    """Folders of prepared corpora, relative to the recipe: documents that reach the threshold with one that these
-    train on are dropped, also from what is held out."""
+    """Folders of prepared corpora, relative to the recipe, or URLs of published ones, which are fetched: documents
+    that reach the threshold with one that these train on are dropped, also from what is held out."""
     keep_signatures: bool = False
     """Publish the signatures with the corpus (4 bytes for each of `permutations` and each document), so that it
     need not be decoded where another recipe names it under `against`."""

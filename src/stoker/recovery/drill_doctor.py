@@ -19,6 +19,8 @@ from stoker.run_directory import RunDirectory
 
 _NEAR = 3
 """Steps by which a finding may miss the step."""
+_WINDOW = 32
+"""Rows that a detector looks at together: a beginning that it places is no surer than that."""
 _LONGEST_NAME = 128
 """Characters of a recipe's name."""
 PREPARED = "prepared"
@@ -54,12 +56,20 @@ class Examined:
     keeps_weights: bool
     """Whether the run was to end in the same weights for all that."""
     said: Said | None
-    """The finding that names the cause, or else the first that is more than a note; None when there is none."""
+    """The finding that names the cause, or else the first that is more than a note; None when there is none. Of
+    several that name it, one of the fault's steps and rank."""
 
     @property
     def named(self) -> bool:
-        """Whether the doctor named the cause."""
-        return self.said is not None and self.said.cause == self.cause
+        """Whether the doctor named the cause, and not of another rank or of other steps."""
+        return (
+            self.said is not None and self.said.cause == self.cause and _is_about(self.said, self.step, self.rank)
+        )
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the doctor named the cause, but of another rank or of steps that the fault had no part in."""
+        return self.said is not None and self.said.cause == self.cause and not self.named
 
     @property
     def in_time(self) -> bool:
@@ -69,7 +79,7 @@ class Examined:
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
-        return {**asdict(self), "named": self.named, "in_time": self.in_time}
+        return {**asdict(self), "named": self.named, "elsewhere": self.elsewhere, "in_time": self.in_time}
 
 
 def examined(
@@ -83,19 +93,24 @@ def examined(
             fault=str(fault),
             cause=fault.cause,
             step=fault.step,
-            rank=None if DYNAMICS[fault.kind].everywhere else fault.rank,
+            rank=_rank(fault),
             samples=tuple(samples.get(str(fault), ())),
             keeps_weights=DYNAMICS[fault.kind].keeps_weights,
-            said=_about(fault.cause, findings),
+            said=_about(fault, findings),
         )
         for fault in own
     )
 
 
-def _about(cause: str, findings: Sequence[Finding]) -> Said | None:
-    named = [one for one in findings if one.cause == cause]
+def _rank(fault: Fault) -> int | None:
+    return None if DYNAMICS[fault.kind].everywhere else fault.rank
+
+
+def _about(fault: Fault, findings: Sequence[Finding]) -> Said | None:
+    named = [one for one in findings if one.cause == fault.cause]
+    here = [one for one in named if _is_about(one, fault.step, _rank(fault))]
     grave = [one for one in findings if one.severity != "note"]
-    for one in [*named, *grave]:
+    for one in [*here, *named, *grave]:
         return Said(
             kind=one.kind,
             cause=one.cause,
@@ -107,6 +122,14 @@ def _about(cause: str, findings: Sequence[Finding]) -> Said | None:
             documents=one.documents,
         )
     return None
+
+
+def _is_about(one: Finding | Said, step: int, rank: int | None) -> bool:
+    """Whether a finding can be of a fault at `step`: it does not begin a window earlier, nor end before it, and of
+    the ranks it names, if any, that of the fault is one."""
+    first, last = one.first_step, one.last_step
+    in_its_steps = (first is None or first > step - _WINDOW) and (last is None or last >= step - _NEAR)
+    return in_its_steps and (rank is None or not one.ranks or rank in one.ranks)
 
 
 def spoiled(loaded: LoadedRecipe, run: RunDirectory, faults: Sequence[Fault]) -> dict[str, list[int]]:

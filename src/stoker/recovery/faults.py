@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from stoker.errors import BadInput
+from stoker.plural import first_of
 from stoker.recipe import Recipe
 from stoker.recovery.dynamics.kinds import DYNAMICS, cause_of
 from stoker.recovery.kind import Kind
@@ -183,7 +185,11 @@ def parse_fault(text: str) -> Fault:
 def require_known(kind: str, given: str) -> None:
     """Raise `BadInput` when there is no such kind; `given` is what was typed."""
     if kind not in KINDS:
-        raise BadInput(f"{given}: there is no fault {kind!r}; there are {', '.join(KINDS)}")
+        begins = kind.partition("_")[0]
+        alike = [name for name in KINDS if len(begins) > 2 and begins in name]
+        near = alike or get_close_matches(kind, KINDS, 3)
+        hint = f"did you mean {first_of(near, 3, ' or ')}? " if near else ""
+        raise BadInput(f"{given}: there is no fault {kind!r}; {hint}`stoker drill --list` says what there is")
 
 
 def _phase(text: str, value: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stoker.data.ledger.falls import CUT_INSIDE
 from stoker.report.run_facts import RunFacts
 from stoker.wording import percent, words
 
@@ -24,6 +25,11 @@ _FILTERED = "filtered"
 """The group of every other stage: an operator that drops documents."""
 GROUPS = (_FILTERED, "exact duplicates", "near-duplicates", "held-out duplicates", "held out", "kept")
 ALL = "all sources"
+_FALL = {
+    False: "{reason} takes {share} of the documents in {group} that reach it and {others} of the others",
+    True: "{reason} cuts something out of {share} of the documents in {group} that stay and {others} of the others",
+}
+"""What is said of a filter, and of what only cuts."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +145,12 @@ def falls(facts: RunFacts) -> list[str]:
     found = facts.corpus.get("falls")
     rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
     return [
-        f"{words(str(row.get('reason')))} takes {percent(_share(row.get('share')))} of the documents in "
-        f"{row.get('group')} that reach it and {percent(_share(row.get('others_share')))} of the others"
+        _FALL[row.get("stage") == CUT_INSIDE].format(
+            reason=words(str(row.get("reason"))),
+            share=percent(_share(row.get("share"))),
+            group=row.get("group"),
+            others=percent(_share(row.get("others_share"))),
+        )
         for row in rows
     ]
 

@@ -83,11 +83,19 @@ class _Facts(NamedTuple):
     """How far the difference may be followed before an element moves by the size of a typical weight."""
 
 
-def worth_keeping(differing: Sequence[int], elements: Mapping[int, int]) -> list[int]:
-    """Of the leaves that differ as many as there is room for, the smallest first, but at least one."""
+def differing(mine: Mapping[int, int], theirs: Mapping[int, int]) -> list[int]:
+    """Places of leaves whose gradients have other checksums on the counterpart.
+
+    Of those alone that both have seen: each sends the other what it keeps, and would wait for ever for one more.
+    """
+    return sorted(place for place in mine.keys() & theirs.keys() if mine[place] != theirs[place])
+
+
+def worth_keeping(places: Sequence[int], elements: Mapping[int, int]) -> list[int]:
+    """Of the leaves at `places` as many as there is room for, the smallest first, but at least one."""
     chosen: list[int] = []
     room = _MOST_ELEMENTS
-    for place in sorted(differing, key=lambda one: (elements[one], one)):
+    for place in sorted(places, key=lambda one: (elements[one], one)):
         room -= elements[place]
         if room < 0 and chosen:
             break

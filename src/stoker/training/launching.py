@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ from stoker.training.out_of_memory import with_help
 from stoker.training.rank import Job, train_rank, use_processors
 from stoker.training.signals import StopRequest, listening
 from stoker.training.trainer import Trainer
+
+_SPEED_SECONDS = 10.0
+"""Over which the speed is shown that stands beside the bar."""
 
 
 @dataclass(frozen=True)
@@ -208,8 +212,8 @@ class _StepLine:
         self._done = done
         self._progress = progress
         self._task = task
-        self._before: float | None = None
-        self._tokens_per_second = 0.0
+        self._arrived: deque[tuple[float, int]] = deque()
+        """Of the last seconds' reports, when they came and the tokens that had been trained on by then."""
 
     def __call__(self, message: dict[str, Any]) -> None:
         if message["kind"] == "evaluation":
@@ -224,18 +228,23 @@ class _StepLine:
             ranks = ", ".join(map(str, message["ranks"]))
             self._progress.say(f"step {message['step']}: rank {ranks} is slower than the others, which wait for it")
             return
-        now = time.monotonic()
-        speed = ""
-        if self._before is not None:  # before the first step there was the start-up
-            rate = message["tokens"] / max(now - self._before, 1e-9)
-            before = self._tokens_per_second or rate
-            self._tokens_per_second = 0.9 * before + 0.1 * rate
-            speed = f"  {self._tokens_per_second:,.0f} tokens/s"
-        self._before = now
         self._task.describe(
             f"loss {message['loss']:.3f}  lr {message['learning_rate']:.2e}  "
-            f"norm {message['gradient_norm']:.2f}{speed}"
+            f"norm {message['gradient_norm']:.2f}{self._speed(message['tokens'])}"
         )
         if message["step"] > self._done:  # a run that went back does some steps again
             more, self._done = message["step"] - self._done, message["step"]  # copies may be newer than the disk
             self._task.advance(more)
+
+    def _speed(self, tokens: int) -> str:
+        """Tokens per second over the last seconds; empty at the first step, before which there was the start-up.
+
+        Where this process waits for a processor several reports come at once: the time from one to the next says
+        nothing, that over all of them does.
+        """
+        now, trained = time.monotonic(), tokens + (self._arrived[-1][1] if self._arrived else 0)
+        self._arrived.append((now, trained))
+        while len(self._arrived) > 2 and now - self._arrived[1][0] >= _SPEED_SECONDS:
+            self._arrived.popleft()
+        since, before = self._arrived[0]
+        return f"  {(trained - before) / (now - since):,.0f} tokens/s" if now > since else ""

@@ -23,6 +23,8 @@ _REASONS = {
     0x80: "power brake",
 }
 """NVML's reasons for which an accelerator's clock is lower than it could be, but for idleness and settings."""
+_ASKED_FOR_REASONS = "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksEventReasons"
+"""One function, which NVML has renamed."""
 
 
 class MachineWatch:
@@ -105,12 +107,16 @@ def _of_nvml(handle: Any) -> dict[str, Any]:
     pynvml: Any = importlib.import_module("pynvml")  # absent where there are no devices of NVIDIA's
 
     figures: dict[str, Any] = {}
-    with contextlib.suppress(pynvml.NVMLError):
+    # Library or driver may be older or newer than a function: what one lacks is absent, and nothing else.
+    lacking = AttributeError, pynvml.NVMLError
+    with contextlib.suppress(*lacking):
         figures["ecc_errors"] = pynvml.nvmlDeviceGetTotalEccErrors(
             handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
         )
-    with contextlib.suppress(pynvml.NVMLError):
-        bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-        reasons = [reason for bit, reason in _REASONS.items() if bits & bit]
-        figures |= {"throttled": bool(reasons), "throttle_reasons": ", ".join(reasons)}
+    for function in _ASKED_FOR_REASONS:
+        with contextlib.suppress(*lacking):
+            bits = getattr(pynvml, function)(handle)
+            reasons = [reason for bit, reason in _REASONS.items() if bits & bit]
+            figures |= {"throttled": bool(reasons), "throttle_reasons": ", ".join(reasons)}
+            break
     return figures

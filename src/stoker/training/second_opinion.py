@@ -22,7 +22,7 @@ from stoker.errors import StokerError
 from stoker.layout import Layout
 from stoker.parallel.alone import Glance, Seen, Witness, apart, forget
 from stoker.parallel.parallel_model import Inputs
-from stoker.training.arbiter import Arbiter, Arbitration, worth_keeping
+from stoker.training.arbiter import Arbiter, Arbitration, differing, worth_keeping
 from stoker.training.precision import autocast, compute_dtype
 from stoker.training.replicas import Replicas
 from stoker.training.step import TrainingStep, inputs_of
@@ -310,8 +310,7 @@ class SecondOpinion:
         witness = self._seen[self._copy != copy]
         mine = witness.by_leaf()
         theirs = from_everyone(mine)[counterpart(layout, self._world.rank, 1)]
-        differing = [place for place, one in mine.items() if theirs.get(place) != one]
-        return _Disputed(copy, tuple(worth_keeping(differing, witness.elements)))
+        return _Disputed(copy, tuple(worth_keeping(differing(mine, theirs), witness.elements)))
 
     def _arbitrated(
         self, verdict: Verdict, step: int, micro_batches: int | None, disputed: _Disputed, witness: Witness

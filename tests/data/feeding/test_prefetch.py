@@ -29,6 +29,25 @@ def test_an_error_surfaces_where_its_item_is_asked_for() -> None:
     assert next(items, None) is None
 
 
+def test_how_many_lie_ready_is_told_before_one_is_taken() -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def make(key: int) -> int:
+        if key == 2:
+            reached.set()
+            assert go_on.wait(SOON)
+        return key
+
+    with Prefetch(make, range(3), depth=2) as items:
+        assert next(items) == 0
+        assert reached.wait(SOON)
+        assert items.waiting == 1
+        assert next(items) == 1
+        assert items.waiting == 0
+        go_on.set()
+        assert next(items) == 2
+
+
 def test_no_more_items_are_made_ahead_than_fit() -> None:
     made: list[int] = []
     third = threading.Event()

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from stoker.data.ledger.description import Description, SourceNote
-from stoker.data.ledger.falls import Grouping, all_warnings, falls, warnings
+from stoker.data.ledger import Ledger
+from stoker.data.ledger.description import Description, OperatorNote, SourceNote
+from stoker.data.ledger.falls import CUT_INSIDE, Fall, Grouping, all_falls, all_warnings, falls, warnings
 from tests.data.ledger.drawn_ledger import MARKUP, SYMBOLS, note, row, write
 
 
@@ -122,3 +123,70 @@ def test_what_cuts_inside_of_documents_emptied_is_judged_and_what_was_empty_is_n
             reason=pl.when(pl.col("reason").is_null()).then(None).otherwise(pl.lit("empty")),
         )
         assert far(emptied, description, "content") == group
+
+
+LINES = SourceNote("web", "prose", None, (OperatorNote("lines", ("lines.furniture",), {}, ()),))
+
+
+def cut_cells(folder: Path, cut: str, **cut_of: tuple[int, int]) -> list[Fall]:
+    """What a ledger says of a cut in some of the documents of each class (those in Chinese are `cjk`)."""
+    rows = [
+        row("web", number, **{f"{name}_characters": 100, cut: float(number < cut_in)})
+        for name, (cut_in, documents) in cut_of.items()
+        for number in range(documents)
+    ]
+    rows += [row("web", number, "dropped", "markup", code_characters=100, **{cut: 1.0}) for number in range(50)]
+    ledger = write(folder, [LINES], rows, several=100)
+    return [
+        cell
+        for cell in all_falls(ledger.summary(), ledger.description, ledger.cuts(), "content")
+        if cell.stage == CUT_INSIDE
+    ]
+
+
+def test_cuts_inside_of_documents_that_stay_are_split_by_class(tmp_path: Path) -> None:
+    cells = cut_cells(tmp_path, "measure.lines.furniture", code=(40, 100), cjk=(10, 300), formula=(10, 300))
+    assert [(cell.reason, cell.group, cell.documents, cell.reached, cell.far) for cell in cells] == [
+        ("lines.furniture", "Chinese, Japanese or Korean", 10, 300, False),
+        ("lines.furniture", "formulae", 10, 300, False),
+        ("lines.furniture", "code", 40, 100, True),
+    ]
+    (sentence,) = warnings(cells)
+    assert "`lines.furniture` cuts something out of 40.0% of the documents in code that stay and 3.33%" in sentence
+
+
+def test_a_cut_that_falls_alike_is_in_the_table_and_no_cause_for_a_warning(tmp_path: Path) -> None:
+    cells = cut_cells(tmp_path, "measure.lines.furniture", code=(10, 100), cjk=(30, 300))
+    assert {cell.group: cell.share for cell in cells} == {"code": 0.1, "Chinese, Japanese or Korean": 0.1}
+    assert warnings(cells) == []
+
+
+def test_repeated_passages_that_are_cut_are_no_cause_for_a_warning(tmp_path: Path) -> None:
+    cells = cut_cells(tmp_path, "repeated_lines", code=(40, 100), cjk=(1, 300))
+    assert [(cell.group, cell.documents) for cell in cells] == [("Chinese, Japanese or Korean", 1), ("code", 40)]
+    assert warnings(cells) == []
+
+
+def test_documents_that_were_not_looked_at_for_a_cut_do_not_count_as_spared(tmp_path: Path) -> None:
+    """The measure is null in one source, and furniture of hosts is in no document of it."""
+    rows = [row("web", n, code_characters=100, **{"measure.lines.furniture": float(n < 50)}) for n in range(100)]
+    rows += [row("web", 100 + n, host_furniture=7 if n < 50 else None) for n in range(100)]
+    rows += [row("files", n, cjk_characters=100) for n in range(500)]
+    files = SourceNote("files", "code", None, ())
+    ledger = write(tmp_path, [LINES, files], rows, several=100)
+    cells = all_falls(ledger.summary(), ledger.description, ledger.cuts(), "content")
+    assert {(cell.reason, cell.group): (cell.documents, cell.reached) for cell in cells} == {
+        ("lines.furniture", "code"): (50, 100),
+        ("host_furniture", "code"): (0, 100),
+        ("host_furniture", "none of these"): (50, 100),
+    }
+
+
+def test_a_ledger_of_before_says_nothing_of_cuts(tmp_path: Path) -> None:
+    assert cut_cells(tmp_path, "measure.lines.furniture", code=(40, 100), cjk=(10, 300))
+    (tmp_path / "ledger" / "cuts.parquet").unlink()
+    ledger = Ledger(tmp_path)
+    assert ledger.cuts() is None
+    assert all_falls(ledger.summary(), ledger.description, ledger.cuts(), "content") == falls(
+        ledger.summary(), ledger.description, "content"
+    )

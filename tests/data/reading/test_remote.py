@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import socket
 import threading
 import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -19,6 +21,7 @@ import pytest
 
 from stoker.data.fingerprint import take_inputs
 from stoker.data.prepare import prepare
+from stoker.data.reading import remote
 from stoker.data.reading.remote import RemoteFile, find, is_remote
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
@@ -158,3 +161,60 @@ def test_only_other_places_than_this_machine_are_remote() -> None:
     assert [is_remote(path) for path in ("a/b", "/a", "file:///a", "s3://a", "zip://a::file:///b")] == [
         False, False, False, True, True,
     ]  # fmt: skip
+
+
+@pytest.fixture
+def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[int]]]:
+    """The address of a web server, and the answers that it gives to its next requests instead of its own."""
+    monkeypatch.setattr(remote, "_PAUSES", (0.0, 0.0))
+    answers: list[int] = []
+
+    class Failing(SimpleHTTPRequestHandler):
+        def send_head(self) -> Any:
+            if answers and (answer := answers.pop(0)) != 200:
+                self.send_error(answer)
+                return None
+            return super().send_head()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    write_files(tmp_path / "files")
+    handler = partial(Failing, directory=str(tmp_path / "files"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}/d.txt", answers
+        http.shutdown()
+
+
+def test_a_server_that_fails_now_and_then_is_asked_again(tmp_path: Path, failing: tuple[str, list[int]]) -> None:
+    url, answers = failing
+    answers += [503, 500, 429, 200]  # each look for a size is two requests
+    (found,) = find(url, "here")
+    answers += [502, 502]
+    with found.open() as stream:
+        assert stream.read() == (tmp_path / "files" / "d.txt").read_bytes()
+
+
+def test_a_server_that_goes_on_failing_is_not_a_file_that_is_missing(failing: tuple[str, list[int]]) -> None:
+    url, answers = failing
+    answers += [503] * 20
+    with pytest.raises(BadInput, match=r"cannot be listed: .*503"):
+        find(url, "here")
+    answers[:] = [503] * 20
+    with pytest.raises(OSError, match="503") as told:
+        RemoteFile(url, 0, None, None).open()
+    assert not isinstance(told.value, FileNotFoundError)
+    answers[:] = [404] * 20
+    assert find(url, "here") == []
+    assert len(answers) == 18  # what is not there is not asked for again
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_SILENT_SECONDS", 0.2)
+    fsspec.filesystem("http").clear_instance_cache()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/a.txt"
+        with pytest.raises(BadInput, match=r"cannot be listed: .*[Tt]imeout"):
+            find(url, "here")
+    fsspec.filesystem("http").clear_instance_cache()

@@ -2,7 +2,9 @@
 
    spec: { id, title, format, lines: (run) => [{ name, label, colour }], main, stack, floor, limit: (run) => y, points, linear } */
 import { colour, el, faded, later, lineColour, perFrame, replace } from "./dom.js";
+import { gravity } from "./findings.js";
 import { spelled, ticks } from "./format.js";
+import { logarithmicTicks } from "./logarithm.js";
 import { reach, smoothed } from "./smoothing.js";
 import { changeView, view } from "./view.js";
 import { columns, query } from "./wire.js";
@@ -10,6 +12,7 @@ import { words } from "./words.js";
 
 const MARGIN = 0.5; // How much more than the picture is fetched on either side, so that panning shows something at once.
 const OUTSIDE = 3;
+const PIN = 14; // How wide a pin is.
 const DISTANCES = { step: Array.from({ length: 48 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)), bytes: Array.from({ length: 60 }, (_, power) => 2 ** power) };
 export const unitFormat = () => ({ step: "step", tokens: "tokens", hours: "hours", flops: "flops" })[view.unit];
 const valued = (value) => value !== null && value !== undefined && !Number.isNaN(value);
@@ -95,7 +98,8 @@ export class Chart {
         const line = lines.find((one) => one.name === told.name);
         if (!found[told.raw].some(valued)) continue;
         const alone = lines.length === 1 && several;
-        const label = several ? (lines.length === 1 ? run.name : `${run.name} · ${line.label}`) : line.label;
+        // What tells the curves of one run apart comes first: long names are cut at their end.
+        const label = several ? (lines.length === 1 ? run.name : `${line.label} · ${run.name}`) : line.label;
         this.lines.push({ run, name: told.name, label, colour: alone ? run.colour : line.colour, dash: several && !alone ? run.place : 0, x: found[told.x], raw: found[told.raw], mean: told.mean ? found[told.mean] : null, marks: told.not_finite });
       }
     });
@@ -125,7 +129,8 @@ export class Chart {
         even = raw.map((_, i) => means[Math.min(i >> 1, means.length - 1)]);
       } else if (this.smooths()) even = smoothed(raw, reach(view.smoothing, raw.length));
       if (!groups.has(line.x)) groups.set(line.x, []);
-      groups.get(line.x).push({ line, raw, even });
+      // Between values that are not finite nothing was recorded that a line could stand for.
+      groups.get(line.x).push({ line, raw, even: even === raw ? raw : even.map((value, i) => (raw[i] === null ? null : value)) });
     }
     const ordered = [...groups.values()].flat();
     this.lines = ordered.map((one) => one.line);
@@ -154,8 +159,8 @@ export class Chart {
       const dash = line.dash ? [6 - line.dash, 2 + line.dash] : undefined;
       const points = { show: this.spec.points || line.raw.length === 1, size: 5, fill: tone };
       return [
-        { show, stroke: smooth ? faded(tone, 0.35) : tone, mark: tone, width: smooth ? 1 : 1.5, dash: smooth ? undefined : dash, points, spanGaps: true, pxAlign: 0 },
-        { show: show && smooth, stroke: tone, width: 1.8, dash, points: { show: false }, spanGaps: true, pxAlign: 0 },
+        { show, stroke: smooth ? faded(tone, 0.35) : tone, mark: tone, width: smooth ? 1 : 1.5, dash: smooth ? undefined : dash, points, spanGaps: false, pxAlign: 0 },
+        { show: show && smooth, stroke: tone, width: 1.8, dash, points: { show: false }, spanGaps: false, pxAlign: 0 },
       ];
     });
   }
@@ -187,15 +192,16 @@ export class Chart {
 
   options() {
     const style = { stroke: colour("soft"), font: "11px " + getComputedStyle(document.body).fontFamily, ticks: { show: false }, grid: { stroke: colour("grid"), width: 1 } };
-    const log = view.log && !this.spec.stack && !this.spec.linear, format = this.spec.format || "number";
+    const log = view.log && !this.spec.stack && !this.spec.linear, logX = view.logX && view.unit !== "hours", format = this.spec.format || "number";
+    const apart = (space, side) => (u, axis, min, max) => logarithmicTicks(min, max, Math.max(2, Math.floor(u[side] / space)));
     const bands = this.spec.stack ? this.lines.slice(1).map((line, i) => ({ series: [i + 2, i + 1], fill: faded(lineColour(line.colour), 0.55) })) : undefined;
     return {
       width: this.width(), height: this.plot.clientHeight, legend: { show: false }, bands, padding: [8, 18, 0, 0],
       cursor: { sync: { key: "places", scales: ["x", null], setSeries: false }, drag: { x: true, y: false, setScale: false }, y: false, points: { size: 6 }, bind: { mousedown: (u, target, act) => (event) => (event.shiftKey ? null : act(event)), dblclick: () => () => changeView({ zoom: null }, "zoom") } },
-      scales: { x: { time: false, distr: view.logX && view.unit !== "hours" ? 3 : 1, range: () => this.shownSpan() }, y: { distr: log ? 3 : 1, range: (u) => this.heights(u, log) } },
+      scales: { x: { time: false, distr: logX ? 3 : 1, range: () => this.shownSpan() }, y: { distr: log ? 3 : 1, range: (u) => this.heights(u, log) } },
       axes: [
-        { ...style, size: 24, gap: 4, space: 70, incrs: view.unit === "hours" ? undefined : DISTANCES.step, values: (u, splits) => ticks(splits, unitFormat()), grid: { show: false } },
-        { ...style, size: this.spec.main ? 80 : 62, gap: 6, space: log ? 22 : 30, incrs: DISTANCES[format], values: (u, splits) => (log ? splits.map((value) => (valued(value) && logTick(value, u) ? spelled(value, format, 2) : "")) : ticks(splits, format)) },
+        { ...style, size: 24, gap: 4, space: 70, incrs: view.unit === "hours" ? undefined : DISTANCES.step, splits: logX ? apart(70, "width") : undefined, filter: logX ? (u, splits) => splits : undefined, values: (u, splits) => ticks(splits, unitFormat()), grid: { show: false } },
+        { ...style, size: (u, texts) => room(texts, this.spec.main ? 80 : 62), gap: 6, space: 30, incrs: DISTANCES[format], splits: log ? apart(34, "height") : undefined, filter: log ? (u, splits) => splits : undefined, values: (u, splits) => ticks(splits, format) },
       ],
       series: [{}, ...this.series()],
       hooks: { draw: [(u) => this.mark(u)], setCursor: [() => this.read()], setSelect: [(u) => this.selected(u)] },
@@ -228,7 +234,9 @@ export class Chart {
     }
     if (log) return [bottom / 1.12, top * 1.12];
     const floor = this.spec.stack ? 0 : this.spec.floor;
-    const room = (top - bottom) * 0.06 || Math.abs(top) * 0.1 || 1;
+    // Figures travel with seven digits: what differs by less is one value, and no axis of its rounding is drawn.
+    const flat = top - bottom <= 1e-6 * Math.max(Math.abs(top), Math.abs(bottom));
+    const room = flat ? Math.abs(top) * 0.1 || 1 : (top - bottom) * 0.06;
     return [floor !== undefined && bottom >= floor ? floor : bottom - room, top + room];
   }
 
@@ -282,17 +290,29 @@ export class Chart {
     if (!this.spec.main || !this.u) return;
     this.plot.querySelectorAll(".pin").forEach((pin) => pin.remove());
     const { left, width } = this.u.over.getBoundingClientRect(), frame = this.plot.getBoundingClientRect();
+    for (const near of this.pinned(width)) {
+      const [{ run, finding, x }] = near, title = near.length === 1 ? this.page.title(finding) : words("severalFindings", near.length, this.page.title(finding));
+      const pin = el("button", { class: "pin " + finding.severity, title, "aria-label": title, onclick: (event) => { event.stopPropagation(); this.page.finding(run, finding); } });
+      pin.style.left = left - frame.left + x + "px";
+      this.plot.append(pin);
+    }
+  }
+
+  /* Findings that would lie over each other share a pin, which is that of the gravest. */
+  pinned(width) {
+    const found = [];
     for (const run of this.page.runs()) {
       for (const finding of this.page.findings(run.id)) {
-        const at = finding.first_step === null ? null : this.page.placeOf(run.id, finding.first_step);
-        if (at === null) continue;
-        const x = this.u.valToPos(at, "x");
-        if (!(x >= 0 && x <= width)) continue;
-        const pin = el("button", { class: "pin " + finding.severity, title: this.page.title(finding), "aria-label": this.page.title(finding), onclick: (event) => { event.stopPropagation(); this.page.finding(run, finding); } });
-        pin.style.left = left - frame.left + x + "px";
-        this.plot.append(pin);
+        const at = finding.first_step === null ? null : this.page.placeOf(run.id, finding.first_step), x = at === null ? NaN : this.u.valToPos(at, "x");
+        if (x >= 0 && x <= width) found.push({ run, finding, x });
       }
     }
+    const groups = [];
+    for (const one of found.sort((a, b) => a.x - b.x)) {
+      const last = groups[groups.length - 1];
+      if (last && one.x - last[0].x < PIN) last.push(one); else groups.push([one]);
+    }
+    return groups.map((near) => near.sort((a, b) => gravity(a.finding) - gravity(b.finding)));
   }
 
   name() {
@@ -394,6 +414,10 @@ export class Chart {
   }
 }
 
+/* How wide an axis is, so that its longest label is whole. */
+const LETTER = 6.6;
+const room = (texts, least) => Math.max(least, 14 + Math.ceil(LETTER * Math.max(0, ...(texts || []).map((text) => text.length))));
+
 function line(ctx, x, y, toX, toY, tone, width, dash) {
   ctx.strokeStyle = tone;
   ctx.lineWidth = width;
@@ -410,12 +434,4 @@ export function nearest(x, at) {
     if (x[middle] < at) low = middle + 1; else high = middle;
   }
   return Math.min(low, x.length - 1);
-}
-
-/* On a logarithmic axis: powers of ten, and with few of them also 2 and 5 times these. */
-function logTick(value, u) {
-  const decades = Math.log10(u.scales.y.max / u.scales.y.min), lead = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
-  if (decades > 3) return Math.abs(lead - 1) < 1e-6;
-  if (decades > 1) return [1, 2, 5].some((one) => Math.abs(lead - one) < 1e-6);
-  return true;
 }

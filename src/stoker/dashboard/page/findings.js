@@ -10,6 +10,9 @@ export function titleOf(finding) {
   return finding.cause && finding.cause !== "unknown" ? saying(nameOf(finding.kind), nameOf(finding.cause)) : nameOf(finding.kind);
 }
 
+/* The gravest come first. */
+export const gravity = (finding) => ["alarm", "warning", "note"].indexOf(finding.severity);
+
 export function whenOf(finding) {
   if (finding.first_step === null) return words("not_started");
   return words("steps", exact(finding.first_step), exact(finding.last_step ?? finding.first_step));
@@ -68,9 +71,12 @@ export function findingCard(finding, run, open) {
     list(finding, words("evidence"), finding.evidence),
     others.length ? el("details", {}, el("summary", { text: saying(words("alternatives"), listed(others.map((one) => nameOf(one.cause)))) }),
       ...others.map((one) => el("div", {}, el("h4", { text: nameOf(one.cause), title: meaning(finding, one.cause) }), list(finding, words("for"), one.speaks_for), list(finding, words("against"), one.speaks_against)))) : null,
-    inTongue(finding).remedy_words ? el("p", { class: "remedy" }, el("b", { text: saying(words("remedy"), "") }), inTongue(finding).remedy_words) : null,
+    inTongue(finding).remedy_words ? el("p", { class: "remedy" }, el("b", { text: saying(words("remedy"), "") }), ...prose(inTongue(finding).remedy_words)) : null,
     ...commandsOf(finding, run).map(command));
 }
+
+/* What stands between backticks is code. */
+const prose = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", { text: part }) : part));
 
 /* Commands of the remedy's words, and the one that shows the documents. */
 function commandsOf(finding, run) {

@@ -20,7 +20,7 @@ export class HeatMap {
     Object.assign(this, { of, page, measures, seen: false, stale: true, cell: null });
     this.choice = el("select", { "aria-label": words("measure"), onchange: () => this.fetch() });
     this.which = new WhichRun(page);
-    this.at = el("span", { class: "at" });
+    this.at = el("span", { class: "at", "aria-live": "polite" }); // with the keyboard one hears which cell it is
     this.plot = el("div", { class: "plot heat", tabindex: "0", role: "img", "aria-label": words(of === "ranks" ? "rankMap" : "moduleMap"),
       onpointermove: (event) => this.over(event), onpointerleave: () => this.point(null), onclick: (event) => { this.over(event); this.open(); }, onkeydown: (event) => this.key(event) });
     this.scale = el("div", { class: "scale" });
@@ -62,7 +62,7 @@ export class HeatMap {
     const abort = (this.abort = new AbortController()), pixels = Math.max(60, Math.round((this.element.clientWidth - LABELS[this.of]) / 2));
     try {
       const { header, found } = await columns(`/api/run/${run.id}/heat?` + query({ of: this.of, measure: this.choice.value, pixels, ...this.stretch(run) }), abort.signal);
-      Object.assign(this, { run, rows: header.rows, count: header.columns_of_steps, edges: found.edges, cells: found.cells });
+      Object.assign(this, { run, rows: header.rows, absent: new Set(header.missing), count: header.columns_of_steps, edges: found.edges, cells: found.cells });
       this.draw();
     } catch (error) {
       if (error.name !== "AbortError") this.empty(error.message);
@@ -96,6 +96,7 @@ export class HeatMap {
     context.fillStyle = colour("grid");
     context.fillRect(LABELS[this.of], 0, wide, rows * each);
     context.drawImage(picture, 0, 0, this.count, rows, LABELS[this.of], 0, wide, rows * each);
+    this.rows.forEach((name, i) => { if (this.absent.has(name)) hatch(context, LABELS[this.of], i * each, wide, each); });
     this.size = { each, wide, width, height };
     this.labels(context, rows, each, wide);
     this.key_of(low, high, log);
@@ -136,7 +137,7 @@ export class HeatMap {
     if (!cell || !this.cells) { this.at.textContent = ""; return; }
     const [first, last] = [this.edges[cell.column], this.edges[cell.column + 1] - 1], value = this.cells[cell.row * this.count + cell.column];
     const name = this.of === "ranks" ? words("rank", this.rows[cell.row]) : this.rows[cell.row];
-    this.at.textContent = `${name} · ${words("steps", spelled(first, "step"), spelled(last, "step"))} · ${spelled(value, this.format)}`;
+    this.at.textContent = `${name} · ${words("steps", spelled(first, "step"), spelled(last, "step"))} · ${this.absent.has(this.rows[cell.row]) ? words("noRecord") : spelled(value, this.format)}`;
   }
 
   frame(context) {
@@ -164,4 +165,16 @@ export class HeatMap {
     this.point({ row: limit(cell.row + moves[event.key][0], this.rows.length), column: limit(cell.column + moves[event.key][1], this.count) });
     this.draw();
   }
+}
+
+/* Where nothing was recorded at all: neither a colour of the scale nor one that could be taken for a low value. */
+function hatch(context, left, top, width, height) {
+  context.save();
+  context.beginPath(); context.rect(left, top, width, height); context.clip();
+  context.strokeStyle = colour("faint");
+  context.lineWidth = 1;
+  context.beginPath();
+  for (let x = left - height; x < left + width; x += 7) { context.moveTo(x, top + height); context.lineTo(x + height, top); }
+  context.stroke();
+  context.restore();
 }

@@ -3,7 +3,7 @@ import { SECTIONS, moduleMeasures, rankMeasures, wanted } from "./catalogue.js";
 import { Chart } from "./chart.js";
 import { Difference, Funnel } from "./compare.js";
 import { byId, el, replace, say } from "./dom.js";
-import { findingCard, titleOf } from "./findings.js";
+import { findingCard, gravity, titleOf } from "./findings.js";
 import { ago, moment, spelled } from "./format.js";
 import { HeatMap } from "./heat.js";
 import { Lanes } from "./lanes.js";
@@ -15,6 +15,7 @@ import { json, listen, query } from "./wire.js";
 import { saying, words } from "./words.js";
 
 const SLOWEST = 5000;
+const MOST_CARDS = 40;
 
 export class RunPage {
   constructor(ids) {
@@ -23,6 +24,7 @@ export class RunPage {
     this.happenings = new Map();
     this.opinions = new Map();
     this.parts = [];
+    this.unfolded = new Set(); // runs whose findings are shown to the last
     this.gap = 1000;
     this.last = 0;
     this.open = (run, step, section) => openStep(this, run, step, section);
@@ -164,12 +166,20 @@ export class RunPage {
     const cards = runs.flatMap((run) => {
       const opinion = this.opinions.get(run.id) || { state: "waiting", findings: [] };
       const text = { waiting: words("waiting"), failed: words("diagnosisFailed", opinion.why) }[opinion.state] || (opinion.findings.length ? "" : words("nothingFound"));
-      return [runs.length > 1 ? el("h3", { text: run.name }) : null, text ? el("p", { class: "nothing", text }) : null, ...(opinion.findings || []).slice(0, 40).map((finding) => findingCard(finding, run, this.open))];
+      return [runs.length > 1 ? el("h3", { text: run.name }) : null, text ? el("p", { class: "nothing", text }) : null, ...this.cards(run, opinion.findings || [])];
     });
     replace(this.found, el("h2", { text: words("findings") }), el("div", { class: "finding-list" }, ...cards.filter(Boolean)));
     this.tellEvents(runs);
     this.loss?.pins();
     this.lanes?.drawSoon();
+  }
+
+  /* Of very many findings the gravest, until all are asked for. */
+  cards(run, findings) {
+    const many = findings.length > MOST_CARDS && !this.unfolded.has(run.id);
+    const shown = many ? findings.toSorted((a, b) => gravity(a) - gravity(b)).slice(0, MOST_CARDS) : findings;
+    return [...shown.map((finding) => findingCard(finding, run, this.open)),
+      many ? el("button", { class: "plain more", text: words("moreFindings", findings.length - MOST_CARDS), onclick: () => { this.unfolded.add(run.id); this.tell(); } }) : null];
   }
 
   tellEvents(runs) {

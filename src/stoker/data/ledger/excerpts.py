@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # text in the corpus is shown without loading what reading ne
 
 _TOKENS_PER_CHARACTER = 4
 """At most: enough of a document is decoded for an excerpt, and no more."""
+_LARGEST_READ = 1 << 30
+"""Bytes of a document that is read without its recipe, which would say how large one may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Excerpts:
         Without `characters`, documents are read to their ends.
         """
         self._corpus, self._loaded, self._characters = corpus, loaded, characters
-        self._files: dict[str, dict[str, InputFile]] = {}
+        self._files: dict[Source, dict[str, InputFile]] = {}
         self._tokenizer: Tokenizer | None = None
 
     def of(self, rows: Sequence[Mapping[str, Any]]) -> list[Excerpt]:
@@ -78,8 +80,7 @@ class Excerpts:
 
     def _read(self, source: str, file: str, rows: Sequence[Mapping[str, Any]]) -> list[Excerpt]:
         if self._loaded is None:
-            missing = "its text is in the source's file; name the recipe instead of the corpus to read it"
-            return [Excerpt(None, missing)] * len(rows)
+            return self._read_at_url(file, rows)
         own = next((one for one in self._loaded.recipe.data.sources if one.name == source), None)
         if own is None:
             return [Excerpt(None, f"the recipe has no source `{source}` any more")] * len(rows)
@@ -96,6 +97,33 @@ class Excerpts:
             texts[document.position] = document.text
         return [self._checked(row, texts.get(row["position"])) for row in rows]
 
+    def _read_at_url(self, file: str, rows: Sequence[Mapping[str, Any]]) -> list[Excerpt]:
+        """Documents of a file of which only the recipe knows how it is read: as most are, and held against their
+        digests."""
+        if "://" not in file:
+            missing = f"its text is in {file}, beside the recipe; name the recipe instead of the corpus to read it"
+            return [Excerpt(None, missing)] * len(rows)
+        by_digest: dict[str, str] = {}
+        for source in _likely_sources(file, rows[0]):
+            try:
+                found = self._file(source, Path(), file)
+                documents = (
+                    []
+                    if found is None
+                    else _documents(source, found, {row["position"] for row in rows}, _LARGEST_READ)
+                )
+                by_digest |= {hashlib.sha256(one.text.encode()).hexdigest(): one.text for one in documents}
+            except BadInput as error:
+                return [Excerpt(None, str(error))] * len(rows)
+            if all(row["sha256"] in by_digest for row in rows):
+                break
+        missing = (
+            "its text cannot be told from its file alone: that has changed, or its source has settings that the "
+            "recipe knows; name the recipe to read it"
+        )
+        texts = [by_digest.get(row["sha256"]) for row in rows]
+        return [Excerpt(None, missing) if one is None else Excerpt(one[: self._characters], None) for one in texts]
+
     def _checked(self, row: Mapping[str, Any], text: str | None) -> Excerpt:
         if text is None:
             return Excerpt(None, "it is not in its file any more")
@@ -106,9 +134,22 @@ class Excerpts:
     def _file(self, source: Source, folder: Path, name: str) -> InputFile | None:
         from stoker.data.reading.files import list_files
 
-        if source.name not in self._files:
-            self._files[source.name] = {file.name: file for file in list_files(source, folder)}
-        return self._files[source.name].get(name)
+        if source not in self._files:
+            self._files[source] = {file.name: file for file in list_files(source, folder)}
+        return self._files[source].get(name)
+
+
+def _likely_sources(file: str, row: Mapping[str, Any]) -> Iterator[Source]:
+    """Sources as which the file of a row may have been read."""
+    from stoker.recipe import Source
+
+    by_line = str(row["position"]).startswith("line ")
+    plain = Source(name=row["source"], kind=row["kind"], paths=(file,))
+    if file.endswith(".py") and by_line:
+        yield from (plain.model_copy(update={"extract": one}) for one in ("docstrings", "strings"))
+    else:
+        kinds = ("line", "paragraph") if by_line else ("file",)
+        yield from (plain.model_copy(update={"documents": one}) for one in kinds)
 
 
 def _documents(source: Source, file: InputFile, wanted: set[str], limit: int) -> Iterator[Document]:

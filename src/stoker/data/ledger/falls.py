@@ -16,7 +16,7 @@ import polars as pl
 
 from stoker.data.ledger.asked import is_asked
 from stoker.data.ledger.description import Description
-from stoker.data.ledger.schema import DUPLICATES, READING, SELECTION
+from stoker.data.ledger.schema import CUTS, DUPLICATES, READING, SELECTION
 
 Grouping = Literal["kind", "language", "content"]
 _GROUPINGS: tuple[Grouping, ...] = ("kind", "language", "content")
@@ -32,7 +32,16 @@ _DOUBT = 0.01
 """Chance that a table in which nothing is far has a warning all the same (Bonferroni over its cells)."""
 _FEWEST = 5
 """Fewer documents are no reason for a warning."""
-_NO_JUDGEMENT = ("in_earlier_corpus", "repeated_passages", *DUPLICATES)
+CUT_INSIDE = "cut inside"
+"""In place of a stage: what is cut out of documents that stay, or masked in them."""
+_NO_JUDGEMENT = (
+    "in_earlier_corpus",
+    "repeated_passages",
+    "repeated_paragraphs",
+    "repeated_lines",
+    "repeated_substrings",
+    *DUPLICATES,
+)
 """Reasons that do not depend on what text looks like: some kinds of text are repeated more often than others."""
 _BEFORE_ANY_JUDGEMENT = (READING, "clean")
 """Stages behind which what is `empty` was so before; what others emptied by their cuts, they judged."""
@@ -46,11 +55,11 @@ class Fall:
     reason: str
     group: str
     documents: int
-    """Removed."""
+    """Removed, or those in which something was cut."""
     reached: int
     """Documents of the group that came so far."""
     bytes: int
-    """Of the documents removed."""
+    """Of these documents, as they were read."""
     others_documents: int
     """Removed of all other groups that are asked the same."""
     others_reached: int
@@ -98,26 +107,72 @@ def falls(summary: pl.DataFrame, description: Description, by: Grouping) -> list
     return cells if not comparisons else [_judged(cell, comparisons) for cell in cells]
 
 
+def cut_falls(cuts: pl.DataFrame, by: Grouping) -> list[Fall]:
+    """In what share of every group that stays each cut was made, as `falls` has it of what was removed.
+
+    What is repeated, and furniture of hosts, is looked for in some sources only: those in which none was found do
+    not count among the others.
+    """
+    frame = _grouped(cuts, by)
+    cells: list[Fall] = []
+    for cut in frame["cut"].unique(maintain_order=True).to_list():
+        own = frame.filter(pl.col("cut") == cut)
+        if cut in CUTS:
+            own = own.filter(pl.col("documents").sum().over("source") > 0)
+        everything, everywhere = int(own["documents"].sum()), int(own["asked"].sum())
+        if not everything:
+            continue
+        for name, group in _groups(own, by).items():
+            documents, asked = int(group["documents"].sum()), int(group["asked"].sum())
+            if asked:
+                others = everything - documents, everywhere - asked
+                bound = 0.0 if others[1] else None
+                size = int(group["bytes"].sum())
+                cells.append(Fall(CUT_INSIDE, cut, name, documents, asked, size, *others, bound, far=False))
+    comparisons = sum(cell.at_least is not None for cell in cells)
+    return cells if not comparisons else [_judged(cell, comparisons) for cell in cells]
+
+
 def warnings(cells: Sequence[Fall]) -> list[str]:
     """A sentence for each group that loses far more than the others."""
-    return [
+    return [_warning(cell) for cell in cells if cell.far]
+
+
+def _warning(cell: Fall) -> str:
+    sure = f"({cell.documents:,} documents; surely over {cell.at_least:,.1f} times the others' share)"
+    if cell.stage == CUT_INSIDE:
+        return (
+            f"`{cell.reason}` cuts something out of {cell.share:.1%} of the documents in {cell.group} that stay "
+            f"and {cell.others_share:.2%} of the others {sure}"
+        )
+    return (
         f"`{cell.reason}` ({cell.stage}) takes {cell.share:.1%} of the documents in {cell.group} that reach it and "
-        f"{cell.others_share:.2%} of the others ({cell.documents:,} documents; surely over {cell.at_least:,.1f} "
-        f"times the others' share): `stoker data sample … {cell.reason}` shows whether they deserve it"
-        for cell in cells
-        if cell.far
-    ]
+        f"{cell.others_share:.2%} of the others {sure}: `stoker data sample … {cell.reason}` shows whether they "
+        "deserve it"
+    )
 
 
-def all_warnings(summary: pl.DataFrame, description: Description) -> list[str]:
+def all_falls(
+    summary: pl.DataFrame, description: Description, cuts: pl.DataFrame | None, by: Grouping
+) -> list[Fall]:
+    """What was removed, and then what was cut out of the rest, where a ledger says so."""
+    return [*falls(summary, description, by), *([] if cuts is None else cut_falls(cuts, by))]
+
+
+def all_warnings(summary: pl.DataFrame, description: Description, cuts: pl.DataFrame | None = None) -> list[str]:
     """The warnings by kind, by language and by class of text."""
-    return [one for by in _GROUPINGS for one in warnings(falls(summary, description, by))]
+    return [one for by in _GROUPINGS for one in warnings(all_falls(summary, description, cuts, by))]
 
 
-def far_falls(summary: pl.DataFrame, description: Description) -> list[dict[str, Any]]:
+def far_falls(
+    summary: pl.DataFrame, description: Description, cuts: pl.DataFrame | None = None
+) -> list[dict[str, Any]]:
     """What is warned of, as plain dictionaries with `by`: `kind`, `language` or `content`."""
     return [
-        {"by": by, **cell.as_json()} for by in _GROUPINGS for cell in falls(summary, description, by) if cell.far
+        {"by": by, **cell.as_json()}
+        for by in _GROUPINGS
+        for cell in all_falls(summary, description, cuts, by)
+        if cell.far
     ]
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker.data.against import folders_of_earlier
 from stoker.data.corpus import MANIFEST, Corpus
 from stoker.data.ledger.evidence import evidence
 from stoker.data.ledger.excerpts import Excerpt, Excerpts
@@ -84,6 +85,7 @@ class History:
             **self.row,
             "meaning": self.meaning,
             "excerpt": self.excerpt.text,
+            "excerpt_missing": self.excerpt.missing,
             "evidence": self.evidence,
             **{name: None if value is None else asdict(value) for name, value in rest.items()},
         }
@@ -161,8 +163,7 @@ def _in_another_corpus(loaded: LoadedRecipe | None, row: Mapping[str, Any]) -> t
 
 
 def _earlier_folder(loaded: LoadedRecipe, fingerprint: str) -> Path | None:
-    for given in loaded.recipe.data.deduplication.against:
-        folder = loaded.resolve(given)
+    for _, folder in folders_of_earlier(loaded):
         try:
             if (folder / MANIFEST).is_file() and Corpus.open(folder).fingerprint == fingerprint:
                 return folder

@@ -20,6 +20,7 @@ from stoker.data.ledger.funnel import funnel_of
 from stoker.data.ledger.index import PLACE, Hashes, Identifiers, Places
 from stoker.data.ledger.origins import ORIGIN, Origin, Origins
 from stoker.data.ledger.schema import (
+    CUT_SUMS,
     DESCRIPTION,
     FILES,
     FORMAT,
@@ -56,6 +57,13 @@ class Ledger:
         """Sums by everything that a funnel is asked for, see `stoker.data.ledger.summary`."""
         return self._frame(SUMMARY)
 
+    def cuts(self) -> pl.DataFrame | None:
+        """In how many of the documents that stay something was cut, see `stoker.data.ledger.cuts`.
+
+        None of a ledger of before, which does not say it.
+        """
+        return self._frame(CUT_SUMS) if (self._folder / CUT_SUMS).exists() else None
+
     def funnel(self) -> list[dict[str, Any]]:
         """From what was read to what is trained on, stage by stage for each source: see `funnel_of`."""
         names = [source.name for source in self.description.sources]
@@ -79,6 +87,11 @@ class Ledger:
     def named(self, identifier: str) -> list[dict[str, Any]]:
         """Rows with this identifier, in order."""
         return [row for row in self.at(self._identifiers.rows(identifier)) if row["identifier"] == identifier]
+
+    def standing_at(self, file: str, number: int) -> list[dict[str, Any]]:
+        """Rows of what begins at this line, row or page of a file, in order."""
+        there = pl.col("position").str.contains(rf"^[a-z]+ {number}(,|$)")
+        return self.at(self.chosen((pl.col("file") == file) & there).to_numpy())
 
     def rows_of(self, name: str) -> int:
         """How many documents and faults a file has."""

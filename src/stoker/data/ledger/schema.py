@@ -4,6 +4,7 @@
                     part-000000.parquet      one row for each document and each fault, in reading order
                     origins-000000.arrow     file, position and identifier of the rows of that part, to find a few
                     summary.parquet          rows, bytes, … by everything that a funnel is asked for
+                    cuts.parquet             in how many documents that stay something was cut, by the same
                     files.parquet            each file: its first row, and how many
                     identifiers.index        hashes of all identifiers in order, and their rows
                     places.rows              the row of every document of every split
@@ -26,6 +27,7 @@ GROUP_ROWS = 1 << 13
 
 DESCRIPTION = "ledger.json"
 SUMMARY = "summary.parquet"
+CUT_SUMS = "cuts.parquet"
 FILES = "files.parquet"
 IDENTIFIERS = "identifiers.index"
 PLACES = "places.rows"

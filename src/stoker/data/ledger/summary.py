@@ -18,20 +18,20 @@ _SHARES = {"cjk": CJK_SHARE, "formula": FORMULA_SHARE, "code": CODE_SHARE}
 
 def summarised(table: pa.Table) -> pa.Table:
     """The sums of some rows of a ledger: columns `KEYS` and `SUMS`."""
-    classes = [f"{name}_characters" for name in _SHARES]
     wanted = [name for name in (*KEYS, *SUMS) if name in table.column_names]
     frame = pl.from_arrow(table.select(wanted))
     assert isinstance(frame, pl.DataFrame)
-    marked = frame.with_columns(
-        pl.lit(1, pl.Int64).alias("documents"),
-        *(
-            ((pl.col("characters") > 0) & (pl.col(column) >= share * pl.col("characters")))
-            .fill_null(value=False)
-            .alias(name)
-            for column, (name, share) in zip(classes, _SHARES.items(), strict=True)
-        ),
-    )
-    return _summed(marked)
+    return _summed(frame.with_columns(pl.lit(1, pl.Int64).alias("documents"), *classes()))
+
+
+def classes() -> list[pl.Expr]:
+    """Of which classes of text the document of a row of a ledger is: `cjk`, `formula`, `code`."""
+    return [
+        ((pl.col("characters") > 0) & (pl.col(f"{name}_characters") >= share * pl.col("characters")))
+        .fill_null(value=False)
+        .alias(name)
+        for name, share in _SHARES.items()
+    ]
 
 
 def summed(summaries: Sequence[pa.Table]) -> pa.Table:

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from stoker.data.ledger.cuts import cuts_in, cutting, summed_cuts
 from stoker.data.ledger.description import Description, SourceNote, Stretch, measures_of
 from stoker.data.ledger.hashing import hashes_of
 from stoker.data.ledger.index import MOST_ROWS, PLACE, Hashes, Places, write_identifiers
 from stoker.data.ledger.origins import write_origins
 from stoker.data.ledger.schema import (
+    CUT_SUMS,
     DESCRIPTION,
     FILES,
     GROUP_ROWS,
@@ -52,6 +54,7 @@ class LedgerWriter:
         self._waiting_rows = self._rows = self._parts = 0
         self._hashes: list[Hashes] = []
         self._summaries: list[pa.Table] = []
+        self._cuts, self._cut_sums = cutting(measures_of(sources)), list[pa.Table]()
         self._places: dict[tuple[str, str], list[Places]] = defaultdict(list)
         self._runs: list[pa.Table] = []
 
@@ -79,6 +82,7 @@ class LedgerWriter:
         self._hashes = []
         self._write_table(_joined(self._runs), FILES)
         self._write_table(summed(self._summaries), SUMMARY)
+        self._write_table(summed_cuts(self._cut_sums), CUT_SUMS)
         description = Description(
             self._rows, self._sources, self._write_places(), self._part_rows, self._group_rows
         )
@@ -90,8 +94,10 @@ class LedgerWriter:
         names = table["identifier"].combine_chunks()
         self._hashes.append(hashes_of(names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names))
         self._summaries.append(summarised(table))
+        self._cut_sums.append(cuts_in(table, self._cuts))
         if len(self._summaries) >= _SUMMARIES_HELD:
             self._summaries = [summed(self._summaries)]
+            self._cut_sums = [summed_cuts(self._cut_sums)]
         self._runs.append(_runs(table["file"], self._rows))
         sources_and_splits = pl.from_arrow(table.select(["source", "split"]))
         assert isinstance(sources_and_splits, pl.DataFrame)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -19,6 +20,13 @@ _CONTENT_MARKS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "CRC", "
 """What file systems call a value that changes with a file's content."""
 _TIME_MARKS = ("mtime", "LastModified", "last_modified", "updated", "created")
 _GLOB = "[*"  # a question mark begins the query of an address
+_SILENT_SECONDS = 30.0
+"""For which a web server may send nothing. That package's own limit is for a whole answer, however large it is."""
+_PAUSES = 1.0, 4.0
+"""Seconds to wait before a web server is asked again that failed; packages for object stores have their own."""
+_GONE = 404, 410
+_PASSING = 408, 425, 429
+"""Answers that may be others in a moment, beside those from 500 on."""
 
 
 class RemoteStatus(NamedTuple):
@@ -74,7 +82,7 @@ class RemoteFile:
         def look() -> RemoteFile:
             system, path = fsspec.core.url_to_fs(self.url)
             system.invalidate_cache()
-            return _listed(self.url, system.info(path))
+            return listed(self.url, system.info(path))
 
         return cast("RemoteFile", _explained(look))
 
@@ -91,7 +99,7 @@ def find(url: str, where: str) -> list[RemoteFile]:
     """
     try:
         system, path = fsspec.core.url_to_fs(url)
-        found = _entries(system, path)
+        found = _asked(lambda: _entries(system, path))
     except ImportError as error:
         raise BadInput(f"{where} needs a package that is not installed here: {error}") from None
     except ValueError as error:
@@ -103,7 +111,7 @@ def find(url: str, where: str) -> list[RemoteFile]:
     _, mark, rest = url.partition("::")
     below = path.rstrip("/")
     return [
-        _listed(system.unstrip_protocol(name) + mark + rest, info)
+        listed(system.unstrip_protocol(name) + mark + rest, info)
         for name, info in sorted(found.items())
         if info.get("type", "file") == "file" and not _is_hidden(name.removeprefix(below))
     ]
@@ -126,7 +134,8 @@ def _is_hidden(below: str) -> bool:
     return any(part.startswith(".") for part in below.split("/"))
 
 
-def _listed(url: str, info: Mapping[str, Any]) -> RemoteFile:
+def listed(url: str, info: Mapping[str, Any]) -> RemoteFile:
+    """The file at `url`, of which its file system says `info`."""
     content = next((str(info[key]) for key in _CONTENT_MARKS if info.get(key) is not None), None)
     time = next((str(info[key]) for key in _TIME_MARKS if info.get(key) is not None), None)
     return RemoteFile(url, int(info.get("size") or 0), content, time)
@@ -138,6 +147,8 @@ class _Bytes(io.RawIOBase):
     def __init__(self, stream: Any, system: Any) -> None:
         self._stream = stream
         self._system = system  # an archive is closed with the last that knows it
+        # What comes as one stream has lost its place when it fails, and would seem to end there.
+        self._may_ask_again = getattr(stream, "size", None) is not None
 
     def readable(self) -> bool:
         return True
@@ -146,7 +157,7 @@ class _Bytes(io.RawIOBase):
         return bool(self._stream.seekable())
 
     def readinto(self, into: Any) -> int:
-        data = _explained(lambda: self._stream.read(len(into)))
+        data = _explained(lambda: self._stream.read(len(into)), self._may_ask_again)
         into[: len(data)] = data
         return len(data)
 
@@ -162,11 +173,57 @@ class _Bytes(io.RawIOBase):
         super().close()
 
 
-def _explained(ask: Any) -> Any:
+def _explained(ask: Any, again: bool = True) -> Any:
     """What `ask` gives; whatever a protocol raises is an `OSError`, as of any file that cannot be read."""
     try:
-        return ask()
+        return _asked(ask, again)
     except OSError:
         raise
     except Exception as error:
         raise OSError(f"{type(error).__name__}: {error}") from None
+
+
+def _asked(ask: Any, again: bool = True) -> Any:
+    """What `ask` gives, asked `again` where a web server fails in a way that may pass."""
+    pauses = list(_PAUSES) if again else []
+    while True:
+        try:
+            return ask()
+        except Exception as error:
+            reason = _reason(error)
+            if not pauses or not _may_pass(reason):
+                if reason is error:
+                    raise
+                raise OSError(f"{type(reason).__name__}: {reason}") from None
+            time.sleep(pauses.pop(0))
+
+
+def _reason(error: Exception) -> Exception:
+    """What a web server failed with: of one that fails when asked for a size, fsspec says that there is no file."""
+    told = error.__cause__ if isinstance(error, FileNotFoundError) else None
+    if not isinstance(told, Exception) or not _is_of_web_server(told) or getattr(told, "status", 0) in _GONE:
+        return error
+    return told
+
+
+def _is_of_web_server(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] == "aiohttp"
+
+
+def _may_pass(error: Exception) -> bool:
+    status = getattr(error, "status", None)
+    # One that is silent has been waited for already.
+    passing = not isinstance(error, TimeoutError) if status is None else status >= 500 or status in _PASSING
+    return passing and _is_of_web_server(error)
+
+
+async def _web_client(**settings: Any) -> Any:
+    """A session that ends when nothing comes for a while, and goes on as long as something does."""
+    import aiohttp
+
+    patience = aiohttp.ClientTimeout(total=None, sock_connect=_SILENT_SECONDS, sock_read=_SILENT_SECONDS)
+    return aiohttp.ClientSession(**{"timeout": patience, **settings})
+
+
+for _protocol in ("http", "https"):  # what a user has configured stays
+    fsspec.config.conf.setdefault(_protocol, {}).setdefault("get_client", _web_client)

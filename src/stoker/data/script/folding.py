@@ -58,7 +58,8 @@ def _usual_width(character: str) -> str:
 def _closed(folded: dict[int, int]) -> Table:
     """The table of `folded`, applied until nothing changes."""
     table = np.arange(CODE_POINTS, dtype=np.uint32)
-    table[list(folded)] = list(folded.values())
-    while not np.array_equal(again := table[table], table):
-        table = again
+    own, to = (np.fromiter(points, np.uint32, len(folded)) for points in (folded.keys(), folded.values()))
+    table[own] = to
+    while not np.array_equal(again := table[to], to):
+        table[own] = to = again
     return table
