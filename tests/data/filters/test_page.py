@@ -18,7 +18,8 @@ from stoker.data.unsafe import UNSAFE
 _PAGE = Path(__file__).parents[3] / "docs" / "filters.md"
 _FOUND_BY = {
     "email": "form; not `git@`, `noreply@`, domains kept for examples, logins in addresses",
-    "phone": "international with country code; North American; Chinese mobile (behind Chinese or a word for phone) "
+    "phone": "international with country code; national behind a word for phone; North American; "
+    "Chinese mobile (behind Chinese or a word for phone) "
     "and landline",
     "chinese_id": "18 characters: province, date of birth, check digit (GB 11643)",
     "us_ssn": "three hyphenated parts that have been given out",
