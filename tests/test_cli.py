@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,8 @@ def test_a_signal_ends_a_real_process_with_143(tmp_path: Path, number: int, word
             time.sleep(0.01)
     assert writer is not None
     process.send_signal(number)
+    with suppress(subprocess.TimeoutExpired):  # nothing must come to the reader before the signal has
+        process.wait(timeout=2)
     os.close(writer)  # a signal in the instant before the process reads would else be noticed only after reading
     _, error = process.communicate(timeout=30)
     assert process.returncode == 143
