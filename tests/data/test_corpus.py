@@ -202,6 +202,7 @@ def _shard(manifest: dict[str, Any]) -> dict[str, Any]:
         (lambda it: it.update(dtype="int8"), "`dtype` must be one of uint16, uint32"),
         (lambda it: it.update(funnel="x"), "`funnel` must be a list"),
         (lambda it: it["sources"].append(it["sources"][0]), "is there twice"),
+        (lambda it: it["sources"][0]["splits"].update(hald_out={}), "`hald_out` of the source `a` is no split"),
         (lambda it: it["sources"][0].update(name="../out"), "is no name of a source"),
         (lambda it: it["sources"][0].update(name="a\x1b[31mb"), "is no name of a source"),
         (lambda it: _shard(it).update(tokens="many"), "`shards.0..tokens` must be a whole number"),

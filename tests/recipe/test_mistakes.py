@@ -59,6 +59,7 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Pa
             "recipe.yaml:6:7: data.sources.0.weight: expected a number of at least 0, got -1",
         ),
         ("weight: 1", "weight: .nan", "data.sources.0.weight: expected a finite number, got not-a-number"),
+        ("steps: 10", "steps: 1000000000000000", "training.steps: expected a number of at most 1000000000000, got"),
         ("weight: 1", "weight: .inf", "data.sources.0.weight: expected a finite number, got inf"),
         ("name: small", "name: 12", "recipe.yaml:1:1: name: expected text (put it in quotes), got 12"),
         (

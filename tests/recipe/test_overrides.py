@@ -167,6 +167,19 @@ def test_every_leaf_of_the_recipe_can_be_overridden(
         assert [dumped[0][key] for key in value[0]] == list(value[0].values())
 
 
+def test_no_number_of_the_recipe_is_infinite(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    taken = []
+    for name, value, together in _cases():
+        if isinstance(value, float):
+            try:
+                load_recipe(path, [*together, f"{name}=.inf"])
+                taken.append(name)
+            except BadInput as error:
+                assert name in str(error)
+    assert taken == []
+
+
 def test_nothing_is_left_out_of_the_leaves() -> None:
     """The property above is about every field: a section that `leaves` missed would be silently untested."""
     names = {name.split(".")[0] for name, _, _ in _cases()}

@@ -9,6 +9,7 @@ from typing import Any
 TOKEN_TYPES: Mapping[str, str] = {"uint16": "<u2", "uint32": "<u4"}
 """Types of token ids by their name, and as they lie on disk."""
 _WORDS = {str: "text", int: "a whole number that is not negative", bool: "true or false"}
+_SPLITS = ("train", "held_out")
 _SHARD = {"file": str, "sha256": str, "documents_sha256": str, "tokens": int, "documents": int}
 _SPLIT = {"documents": int, "tokens": int, "bytes": int, "shards": [_SHARD]}
 _SHAPE: Mapping[str, Any] = {
@@ -45,6 +46,8 @@ def problem_of(manifest: Mapping[str, Any]) -> str | None:
             return f"{name!r} is no name of a source"
     for source in manifest["sources"]:
         for name, split in source["splits"].items():
+            if name not in _SPLITS:
+                return f"`{name}` of the source `{source['name']}` is no split; there are {' and '.join(_SPLITS)}"
             if found := _problem_of_split(split, f"splits.{name} of the source `{source['name']}`"):
                 return found
     return None

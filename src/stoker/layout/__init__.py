@@ -35,7 +35,7 @@ class Layout(BaseModel):
     dp_replicate, dp_shard and cp (and of tp without `expert_tp`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     dp_replicate: int = Field(
         default=1, ge=1, description="Copies of the model, each trained on its own part of the batch."

@@ -8,4 +8,6 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """Base of all recipe sections. `use_attribute_docstrings` turns field docstrings into schema descriptions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, strict=False, allow_inf_nan=False
+    )

@@ -10,6 +10,8 @@ from stoker.recipe.memory import Memory
 from stoker.recipe.section import Section
 
 Precision = Literal["fp32", "bf16", "fp16", "pure_bf16"]
+MOST_SEQUENCES = 10**7
+"""In a step: batches are laid out before they are trained on, and one of so many is a slip of the pen."""
 
 
 class AdamW(Section):
@@ -88,7 +90,7 @@ class BatchRamp(Section):
     """From `step` on (the first step is 1), a step holds `global_batch_size` sequences."""
 
     step: int = Field(ge=2)
-    global_batch_size: int = Field(ge=1)
+    global_batch_size: int = Field(ge=1, le=MOST_SEQUENCES)
 
 
 class LossScale(Section):
@@ -109,11 +111,11 @@ def _shorter(warmup: int, decay: int, steps: int) -> str:
 class Training(Section):
     """One training run."""
 
-    steps: int = Field(ge=1)
+    steps: int = Field(ge=1, le=10**12)
     """Optimizer steps."""
-    sequence_length: int = Field(ge=2)
+    sequence_length: int = Field(ge=2, le=10**9)
     """Tokens per sequence."""
-    global_batch_size: int = Field(ge=1)
+    global_batch_size: int = Field(ge=1, le=MOST_SEQUENCES)
     """Sequences per optimizer step, over all ranks."""
     batch_ramp: tuple[BatchRamp, ...] = ()
     """Later sizes of the global batch, in order of step; `global_batch_size` holds until the first."""
