@@ -314,6 +314,24 @@ def test_too_little_address_space_is_told_in_one_line_with_the_limit(tmp_path: P
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("verb", ["train", "run"])
+def test_training_does_not_begin_where_its_libraries_cannot_be_loaded(tmp_path: Path, verb: str) -> None:
+    """With a limit of about 1.4 GiB a library waited for ever for a thread that could not be started."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1_500_000 << 10, 1_500_000 << 10))
+
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "stoker", verb, str(write_with_text(tmp_path))],
+        capture_output=True,
+        text=True,
+        preexec_fn=limited,
+        timeout=60,
+    )
+    assert result.returncode == 2
+    assert "no more than 1.43 GiB of address space (`ulimit -v`)" in result.stderr
+
+
 def test_a_panic_of_a_library_is_told_like_any_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shlex
 import signal
 import sys
@@ -16,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from stoker import __version__
+from stoker.cli.address_space import address_space
 from stoker.cli.empty_paths import refuse_empty_paths
 from stoker.cli.terminal_text import lines_printable
 from stoker.console import print_error, print_result
@@ -129,7 +129,7 @@ def _unexpected(error: BaseException) -> str:
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     more = "" if _debugging() else f" Run it again with {_DEBUG_VARIABLE}=1 to see where it comes from."
     words = str(error).strip().split("\n")[0]
-    if (limit := _address_space()) is not None:
+    if (limit := address_space()) is not None:
         # What does not fit is told in a hundred ways: libraries that are said to be missing, threads, panics.
         return (
             f"{type(error).__name__}{where}{': ' + words if words else ''}. This process may have no more than "
@@ -142,12 +142,6 @@ def _unexpected(error: BaseException) -> str:
             "training.micro_batch_size or training.sequence_length needs less."
         )
     return f"an unexpected error{where}: {type(error).__name__}{': ' + words if words else ''}.{more}"
-
-
-def _address_space() -> int | None:
-    """The most bytes that this process may map; None where there is no limit."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _end_politely_on_sigterm() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from shlex import quote
 
+from stoker.cli.address_space import require_address_space
 from stoker.cli.arguments import AsJson, Overrides, RecipePath, RunFolder, load
 from stoker.console import print_json, print_result, progress_for
 from stoker.plural import counted
@@ -19,6 +20,7 @@ def run(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None, 
 
     Example: `stoker run examples/quickstart/recipe.yaml training.steps=100`
     """
+    require_address_space()
     loaded = load(recipe, overrides, run, choose_layout=True)
     clean = "torch" not in sys.modules
     from stoker.main_job import run_main_job
@@ -57,6 +59,7 @@ def train(recipe: RecipePath, overrides: Overrides = None, run: RunFolder = None
 
     Example: `stoker train recipe.yaml training.steps=2000 --run runs/longer`
     """
+    require_address_space()
     loaded = load(recipe, overrides, run, choose_layout=True)
     clean = "torch" not in sys.modules
     from stoker.recovery import standby
