@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fsspec
 from fsspec.implementations.local import LocalFileSystem
+
+from stoker.data.corpus import Corpus
+from stoker.data.prepare import prepare
+from stoker.data.publishing import publish
+from stoker.progress import Silent
+from tests.data.small_corpus import small_recipe, write_text_files
 
 
 class Store(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -40,3 +49,34 @@ class Store(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
             raise TimeoutError("the store does not answer")
         Store.written[there] += len(content)
         Path(there).write_bytes(content)
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """URLs `store://…` lead to the store, which has counted nothing and refuses nothing."""
+    fsspec.register_implementation("store", Store, clobber=True)
+    Store.read, Store.fails_at = Counter(), None
+    Store.written, Store.refuses_after = Counter(), None
+    try:
+        yield
+    finally:
+        Store.fails_at, Store.refuses_after = None, None
+
+
+def made(folder: Path) -> Corpus:
+    """A prepared corpus of three small sources."""
+    write_text_files(folder / "text", documents=40)
+    return prepare(small_recipe(folder, "data.held_out=0.1"), Silent())
+
+
+def published(corpus: Corpus, folder: Path) -> str:
+    """The URL of the corpus, published under `folder`; from here on it is counted what is read."""
+    there = f"store://{folder}/there/c"
+    assert publish(corpus.folder, there, Silent())
+    Store.read = Counter()
+    return there
+
+
+def place(url: str) -> Path:
+    """The folder that a URL of the store stands for."""
+    return Path(url.removeprefix("store://"))

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import fsspec
 import pytest
 from typer.testing import CliRunner
 
@@ -30,7 +29,7 @@ from stoker.data.publishing import publish
 from stoker.durable_files import PARTIAL_MARK
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
-from tests.data.counted_store import Store
+from tests.data.counted_store import Store, counted, made, place, published
 from tests.data.small_corpus import folder_bytes, small_recipe, write_text_files
 
 _FETCH = (
@@ -43,30 +42,18 @@ _NEW = [f"A text that stood nowhere before, of number {number} and {number * num
 
 @pytest.fixture(autouse=True)
 def _store() -> Iterator[None]:
-    fsspec.register_implementation("store", Store, clobber=True)
-    Store.read, Store.fails_at = Counter(), None
-    Store.written, Store.refuses_after = Counter(), None
-    yield
-    Store.fails_at, Store.refuses_after = None, None
+    with counted():
+        yield
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    folder = tmp_path_factory.mktemp("made")
-    write_text_files(folder / "text", documents=40)
-    return prepare(small_recipe(folder, "data.held_out=0.1"), Silent())
+    return made(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
 def url(corpus: Corpus, tmp_path: Path) -> str:
-    there = f"store://{tmp_path}/there/c"
-    assert publish(corpus.folder, there, Silent())
-    Store.read = Counter()
-    return there
-
-
-def place(url: str) -> Path:
-    return Path(url.removeprefix("store://"))
+    return published(corpus, tmp_path)
 
 
 def test_a_place_that_is_slow_to_answer_is_waited_for_aloud(

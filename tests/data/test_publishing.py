@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from typer.testing import CliRunner
@@ -26,36 +25,24 @@ from stoker.data.publishing import publish
 from stoker.errors import BadInput, StokerError
 from stoker.progress import Silent
 from stoker.recipe import Tokenizer
-from tests.data.counted_store import Store
-from tests.data.small_corpus import folder_bytes, small_recipe, write_text_files
+from tests.data.counted_store import Store, counted, made, place, published
+from tests.data.small_corpus import folder_bytes, small_recipe
 
 
 @pytest.fixture(autouse=True)
 def _store() -> Iterator[None]:
-    fsspec.register_implementation("store", Store, clobber=True)
-    Store.read, Store.fails_at = Counter(), None
-    Store.written, Store.refuses_after = Counter(), None
-    yield
-    Store.fails_at, Store.refuses_after = None, None
+    with counted():
+        yield
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    folder = tmp_path_factory.mktemp("made")
-    write_text_files(folder / "text", documents=40)
-    return prepare(small_recipe(folder, "data.held_out=0.1"), Silent())
+    return made(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
 def url(corpus: Corpus, tmp_path: Path) -> str:
-    there = f"store://{tmp_path}/there/c"
-    assert publish(corpus.folder, there, Silent())
-    Store.read = Counter()
-    return there
-
-
-def place(url: str) -> Path:
-    return Path(url.removeprefix("store://"))
+    return published(corpus, tmp_path)
 
 
 def test_the_manifest_is_published_last(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
