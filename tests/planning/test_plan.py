@@ -214,7 +214,7 @@ def test_a_model_beyond_any_machine_is_refused_from_its_size_alone(impossible: d
 
 
 def test_sizes_with_countless_divisions_are_judged_at_once() -> None:
-    recipe = recipe_of(MODEL, global_batch_size=2**24, micro_batch_size=2**24)
+    recipe = recipe_of(MODEL, global_batch_size=8_648_640, micro_batch_size=8_648_640)
     with pytest.raises(BadInput, match=r"this would fit: .*training\.micro_batch_size="):
         require_fits(recipe, 512, machine())
 
