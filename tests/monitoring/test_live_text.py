@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stoker.diagnosis import Evidence, Finding, Remedy, RunRows
+from stoker.monitoring.live_diagnosis import Told
 from stoker.monitoring.live_text import LONGEST_SECONDS, LiveText, Readings
 from stoker.monitoring.monitor import Monitor
 from stoker.monitoring.rules import in_brief
@@ -71,6 +72,26 @@ def test_the_monitor_names_the_documents_of_a_spike(run: RunDirectory) -> None:
     [line] = [one for one in lines if "html_text" in one]
     assert line.startswith(f"found: warning spike since step {AT} (html_text)")
     assert f"samples {found['documents'][0][0]}" in line
+
+
+def test_text_is_read_before_a_spike_is_told_of_though_the_next_reading_is_not_due(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_rows = GARBLED.model_copy(update={"cause": "hard_documents", "names": (), "documents": ()})
+
+    def found(rows: RunRows) -> list[Finding]:
+        return [by_rows if rows.text is None else GARBLED]
+
+    for module in ("monitor", "live_text"):
+        monkeypatch.setattr(f"stoker.monitoring.{module}.find_all", found)
+    told = []
+    for seconds in (500, 10_000):
+        monitor = Monitor(run, lambda line: None, live=True, writes=False)
+        monitor._told = Told()
+        monitor._readings._due = time.monotonic() + seconds
+        monitor.look()
+        told += [one.cause for one in monitor._findings]
+    assert told == ["garbled_text", "hard_documents"], "ahead of time by minutes, and no more"
 
 
 def test_a_reading_takes_its_share_of_a_core_and_no_more(run: RunDirectory) -> None:

@@ -140,6 +140,31 @@ def test_a_finding_that_comes_and_goes_is_recorded_once_and_when_it_is_worse() -
     assert [known.is_new(finding(*one)) for one in course] == [True, False, True, False, False, True]
 
 
+def test_one_incident_is_told_once_however_much_more_of_it_is_seen_and_again_when_its_cause_is_known() -> None:
+    def finding(**given: Any) -> Finding:
+        seen = {"kind": "spike", "severity": "warning", "first_step": 120, "last_step": 121, "confidence": 0.9}
+        return Finding.model_validate({**seen, "evidence": (), "remedy": Remedy(action="watch"), **given})
+
+    known = Told()
+    course: list[tuple[dict[str, Any], bool]] = [
+        ({"cause": "hard_documents"}, True),
+        ({"cause": "garbled_text", "sources": ("a",)}, True),
+        ({"cause": "garbled_text", "sources": ("a", "b"), "last_step": 122}, False),
+        ({"cause": "hard_documents", "last_step": 123}, False),
+        ({"cause": "garbled_text", "sources": ("b",), "kind": "step_rise"}, False),
+        ({"cause": "html_text"}, True),
+        ({"cause": "garbled_text", "sources": ("c",)}, True),
+        ({"kind": "throughput_drop"}, True),
+        ({"kind": "slow_rank", "cause": "slow_compute", "ranks": (1,)}, True),
+        ({"kind": "slow_rank", "cause": "slow_compute", "ranks": (2,)}, True),
+    ]
+    assert [known.is_new(finding(**given)) for given, _ in course] == [new for _, new in course]
+    again = Told()
+    for given, _ in course:
+        again.remember(finding(**given).model_dump(mode="json"))
+    assert not any(again.is_new(finding(**given)) for given, _ in course)
+
+
 def test_two_monitors_never_watch_one_run(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     steps(run, 1, 30)

@@ -261,6 +261,33 @@ def test_an_alert_that_goes_on_is_told_again() -> None:
     ]
 
 
+def test_what_is_found_while_an_alert_goes_on_is_told_at_once_and_once() -> None:
+    alerting = Alerting(1e6, True)
+    course = [(0.0, False), (20.0, False), (30.0, True), (40.0, False), (50.0, False), (90.0, False)]
+    told = []
+    for when, new in course:
+        judgement = Judgement("finding", "critical", 15.0, 2.0, 0.0, True, f"as of {when}", new)
+        told += [(when, one.again, one.since, one.summary) for one, _ in alerting.take([judgement], when)]
+    assert told == [(20.0, False, 20.0, "as of 20.0"), (50.0, False, 20.0, "as of 50.0")]
+
+
+def test_a_notice_begins_with_what_is_new_and_counts_what_it_does_not_tell(picture: Picture) -> None:
+    def finding(step: int, severity: str) -> Finding:
+        given: dict[str, Any] = {"kind": "spike", "severity": severity, "first_step": step, "last_step": step}
+        given |= {"confidence": 0.9, "evidence": ()}
+        return Finding.model_validate({**given, "remedy": {"action": "watch"}})
+
+    known = [finding(step, "alarm") for step in (1, 2, 3, 4)]
+    new, faint = finding(5, "alarm"), finding(6, "note")
+    [told] = [
+        one for one in judge(Alerts(), picture, [*known, new, faint], 0.0, [new, faint]) if one.rule == "finding"
+    ]
+    assert told.summary.startswith("alarm spike since step 5; alarm spike since step 1;")
+    assert told.summary.endswith("; 2 more")
+    assert told.news
+    assert not [one for one in judge(Alerts(), picture, [*known, faint], 0.0, [faint]) if one.news]
+
+
 def test_that_it_is_over_is_recorded_also_where_people_are_not_told() -> None:
     alerting = Alerting(1e6, False)
     alerting.take(said(True), 0.0)

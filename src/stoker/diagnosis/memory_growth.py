@@ -26,9 +26,9 @@ def find_memory_growth(memory: Curve, rank: int, measure: str) -> list[Finding]:
     """A steady trend of a rank's memory, in bytes, over the last start of the run.
 
     The rows but for the first tenth, in which caches fill, are cut into eight blocks, each with its median. It
-    grows when at least six of the seven changes are upwards and none is down by more than a tenth of the whole,
-    the whole is 5% or more, and a quarter of it or more came in the later half: memory that has found its place
-    does not.
+    grows when at least six of the seven changes are upwards and none is down by more than a tenth of the whole or
+    up by more than two fifths of it, the whole is 5% or more, and a quarter of it or more came in the later half:
+    memory that has found its place does not.
     """
     curve = memory.positive
     begin = int(_SETTLING_SHARE * curve.steps.size)
@@ -39,6 +39,7 @@ def find_memory_growth(memory: Curve, rank: int, measure: str) -> list[Finding]:
     changes, growth = np.diff(blocks), float(blocks[-1] - blocks[0])
     later = float(blocks[-1] - blocks[_BLOCKS // 2])
     steady = np.count_nonzero(changes > 0) >= _BLOCKS - 2 and changes.min() > -0.1 * growth
+    steady = steady and changes.max() < _LARGEST_BLOCK * growth
     if not steady or growth < _LEAST_SHARE * blocks[0] or later < _SHARE_OF_LATER_HALF * growth:
         return []
     rate = growth / max(float(steps[-1] - steps[0]), 1.0) * 1000 * _BLOCKS / (_BLOCKS - 1)

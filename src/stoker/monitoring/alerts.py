@@ -26,7 +26,7 @@ class Notice:
     since: float
     """Unix time at which it began to fire."""
     again: bool = False
-    """It was told before and goes on."""
+    """It was told before and goes on, with nothing new."""
 
     def as_detail(self) -> dict[str, Any]:
         """As the record keeps it."""
@@ -50,6 +50,8 @@ class _Alert:
     """The notice that was given last."""
     newest: Judgement | None = None
     """The last judgement by which it fires."""
+    news_since: float | None = None
+    """When there was more to tell of than the last notice told."""
 
 
 class Alerting:
@@ -102,14 +104,19 @@ class Alerting:
         alert.calm_since, alert.newest = None, said
         if alert.beyond_since is None:
             alert.beyond_since = now
+        if said.news and alert.news_since is None:
+            alert.news_since = now
         if now - alert.beyond_since < said.for_seconds:
             return None
         before = alert.firing
-        if before is not None and now - before.time < self._repeat:
+        news = alert.news_since is not None and now - alert.news_since >= said.for_seconds
+        if before is not None and now - before.time < self._repeat and not news:
             return None
+        alert.news_since = None
         since = now if before is None else before.since
+        again = before is not None and not news
         alert.firing = Notice(
-            said.rule, "firing", said.severity, said.value, said.limit, said.summary, now, since, before is not None
+            said.rule, "firing", said.severity, said.value, said.limit, said.summary, now, since, again
         )
         return alert.firing
 
@@ -122,5 +129,5 @@ class Alerting:
         if now - alert.calm_since < max(_CALM_SECONDS, said.for_seconds):
             return None
         over = replace(alert.firing, state="resolved", time=now, again=False, value=said.value)
-        alert.beyond_since = alert.calm_since = alert.firing = None
+        alert.beyond_since = alert.calm_since = alert.firing = alert.news_since = None
         return over

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.diagnosis import Finding, RunRows
-from stoker.diagnosis.finding import Kind
+from stoker.diagnosis.finding import BENIGN, UNKNOWN, WEIGHT, Kind
 from stoker.diagnosis.planned_mixture import PlannedMixture
 from stoker.durable_files import write_json
 from stoker.monitoring.recent import FollowedRecord
@@ -26,7 +26,8 @@ _DIVERGED: tuple[Kind, ...] = (
     "divergence", "learning_rate_jump", "update_jump", "gradient_shift", "logit_growth", "repeated_data",
     "mixture_shift",
 )  # fmt: skip
-_RANKED = {"note": 0, "warning": 1, "alarm": 2}
+_UNNAMED = (UNKNOWN, BENIGN)
+"""Causes that a reading of the text may yet name otherwise."""
 
 
 def rows_now(record: FollowedRecord, now: float | None, run: RunDirectory, recipe: Recipe) -> RunRows:
@@ -38,7 +39,7 @@ def rows_now(record: FollowedRecord, now: float | None, run: RunDirectory, recip
 
 @dataclass
 class Told:
-    """Findings that have been told, so that each is told once, and again when it has become worse."""
+    """Findings that have been told, so that each is told once, and again when it is worse or its cause is known."""
 
     findings: list[Finding] = field(default_factory=list)
 
@@ -46,23 +47,39 @@ class Told:
         """Whether it has not been told; it has been from now on."""
         for position, known in enumerate(self.findings):
             if _same_incident(known, finding):
-                worse = _RANKED[finding.severity] > _RANKED[known.severity]
+                worse = WEIGHT[finding.severity] > WEIGHT[known.severity]
+                explained = known.cause in _UNNAMED and finding.cause not in _UNNAMED
                 worst = finding.severity if worse else known.severity
-                self.findings[position] = finding.model_copy(update={"severity": worst})
-                return worse
+                cause = known.cause if finding.cause in _UNNAMED else finding.cause
+                kept = {"kind": known.kind, "severity": worst, "cause": cause}
+                self.findings[position] = finding.model_copy(update=kept)
+                return worse or explained
         self.findings.append(finding)
         return True
+
+    def may_be_explained(self, finding: Finding) -> bool:
+        """Whether it is yet to be told, of a cause that the text may name otherwise."""
+        told = any(_same_incident(known, finding) for known in self.findings)
+        return not told and finding.severity != "note" and finding.cause in _UNNAMED
 
     def remember(self, detail: Any) -> None:
         """Learn from the record what an earlier monitor has told; what cannot be read is told again."""
         try:
-            self.findings.append(Finding.model_validate(detail))
+            self.is_new(Finding.model_validate(detail))
         except ValueError:
             return
 
 
 def _same_incident(one: Finding, other: Finding) -> bool:
-    if (one.kind, one.cause, one.ranks, one.sources) != (other.kind, other.cause, other.ranks, other.sources):
+    """Whether they are of the same steps, and nothing says that they are not one; of sources more are seen with
+    each step.
+    """
+    named = {one.cause, other.cause} - set(_UNNAMED)
+    if len(named) > 1 or (one.kind != other.kind and (one.cause != other.cause or not named)):
+        return False
+    if one.ranks and other.ranks and one.ranks != other.ranks:
+        return False
+    if one.sources and other.sources and not set(one.sources) & set(other.sources):
         return False
     first, last = (one.first_step or 0), (one.last_step or one.first_step or 0)
     begin, end = (other.first_step or 0), (other.last_step or other.first_step or 0)

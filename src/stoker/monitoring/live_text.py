@@ -19,6 +19,8 @@ from stoker.run_directory import RunDirectory
 if TYPE_CHECKING:
     from stoker.data.feeding import Span
 
+_MOST_IN_ADVANCE = 600.0
+"""Seconds before the next reading is due; what stands out anew is not read earlier than that."""
 LONGEST_SECONDS = 6.0
 """Of one reading; what takes them runs out after a third: batches' digests, repetitive documents, incidents."""
 _MOST_DIGESTS = 64
@@ -121,6 +123,11 @@ class Readings:
         """Whether the last one is long enough ago."""
         return time.monotonic() >= self._due
 
+    @property
+    def may_be_early(self) -> bool:
+        """Whether what stands out anew may be read before the next one is due: it is paid back by later ones."""
+        return time.monotonic() >= self._due - _MOST_IN_ADVANCE
+
     def read(self, rows: RunRows) -> list[Finding]:
         """What stands out in `rows` when the text is read as well; as without it where it is not at hand."""
         began, text = time.process_time(), self._opened()
@@ -134,7 +141,7 @@ class Readings:
             for one in kept
             if (one.last_step or 0) >= rows.steps[0] and not any(_is_one(one, other) for other in self._said)
         ]
-        self._due = time.monotonic() + (time.process_time() - began) / self._share
+        self._due = max(self._due, time.monotonic()) + (time.process_time() - began) / self._share
         return self.explain(found)
 
     def explain(self, found: Sequence[Finding]) -> list[Finding]:

@@ -85,6 +85,8 @@ class Monitor:
         self.picture = Picture(self._recipe)
         self._alerting = Alerting(alerts.repeat_seconds, alerts.resolved)
         self._told = Told()
+        self._news: list[Finding] = []
+        """What was found since the last judgement."""
         self._asking = AskingBack(run) if live and self._recipe.recovery.on_finding != "wait" else None
         self._findings: list[Finding] = []
         self._judgements: list[Judgement] = []
@@ -192,7 +194,8 @@ class Monitor:
             self._points = []
 
     def _judge(self, now: float) -> None:
-        self._judgements = judge(self._recipe.alerts, self.picture, self._findings, now)
+        self._judgements = judge(self._recipe.alerts, self.picture, self._findings, now, self._news)
+        self._news = []
         self.picture.judged()
         for notice, to_people in self._alerting.take(self._judgements, now):
             self._write("alert", notice.as_detail())
@@ -208,6 +211,8 @@ class Monitor:
         try:
             rows = rows_now(self._recent, now if self._live else None, self._run, self._recipe)
             found = self._readings.read(rows) if reads else self._readings.explain(find_all(rows))
+            if not reads and self._readings.may_be_early and any(map(self._told.may_be_explained, found)):
+                found, reads = self._readings.read(rows), True
         except (StokerError, OSError) as error:
             self._say(f"the run could not be diagnosed this time: {error}")
             found = self._findings
@@ -217,6 +222,7 @@ class Monitor:
         for finding in self._findings:
             if finding.severity != "note" and self._told.is_new(finding):
                 self._tell(finding)
+                self._news.append(finding)
         self._ask_back()
         cost = time.process_time() - began
         self._last_cost = self._last_cost if reads else cost

@@ -30,10 +30,14 @@ class Judgement:
     limit: float
     beyond: bool
     summary: str
+    news: bool = False
+    """There is more to tell of than by the judgement before."""
 
 
-def judge(alerts: Alerts, picture: Picture, findings: Sequence[Finding], now: float) -> list[Judgement]:
-    """What every rule that is enabled says at the time `now`."""
+def judge(
+    alerts: Alerts, picture: Picture, findings: Sequence[Finding], now: float, news: Sequence[Finding] = ()
+) -> list[Judgement]:
+    """What every rule that is enabled says at the time `now`. `news`: those of `findings` not judged before."""
     found: list[Judgement] = []
     for name, function in _BUILT_IN.items():
         rule: Rule = getattr(alerts.rules, name)
@@ -42,7 +46,7 @@ def judge(alerts: Alerts, picture: Picture, findings: Sequence[Finding], now: fl
             held = 0.0 if name in _OVER_A_WINDOW else rule.for_seconds
             found.append(Judgement(name, rule.severity, held, value, limit, beyond, summary))
     if alerts.rules.finding.enabled:
-        found.append(_findings(alerts, findings))
+        found.append(_findings(alerts, findings, news))
     found += [_own(rule, picture) for rule in alerts.own if rule.enabled]
     return found
 
@@ -187,15 +191,22 @@ _BUILT_IN: dict[str, Callable[[Alerts, Picture, float], _Said]] = {
     "slow_rank": _slow_rank,
     "checkpoint_age": _checkpoint_age,
 }
+_MOST_IN_WORDS = 3
+"""Findings that a notice tells of; it counts the others."""
 _OVER_A_WINDOW = ("accelerator_utilisation", "network_rate")
 """Their `for_seconds` is the window itself."""
 
 
-def _findings(alerts: Alerts, findings: Sequence[Finding]) -> Judgement:
+def _findings(alerts: Alerts, findings: Sequence[Finding], news: Sequence[Finding]) -> Judgement:
     rule = alerts.rules.finding
-    worst = [one for one in findings if tells_of(alerts, one)]
-    words = "; ".join(in_brief(one) for one in worst[:3])
-    return Judgement("finding", rule.severity, rule.for_seconds, float(len(worst)), 0.0, bool(worst), words)
+    told = [one for one in findings if tells_of(alerts, one)]
+    new = [one for one in told if one in news]
+    words = "; ".join(in_brief(one) for one in [*new, *(one for one in told if one not in new)][:_MOST_IN_WORDS])
+    if len(told) > _MOST_IN_WORDS:
+        words += f"; {len(told) - _MOST_IN_WORDS} more"
+    return Judgement(
+        "finding", rule.severity, rule.for_seconds, float(len(told)), 0.0, bool(told), words, bool(new)
+    )
 
 
 def tells_of(alerts: Alerts, finding: Finding) -> bool:
