@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +11,8 @@ from multiprocessing import connection, forkserver, get_context, resource_tracke
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import parent_process
 
-_PR_SET_PDEATHSIG = 1
+from stoker.process_settings import end_with_parent
+
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -22,8 +21,7 @@ def die_with_parent(*, by_thread: bool = True) -> None:
 
     Linux does it, also to a process that is stopped; elsewhere a thread does, unless this process may have none.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     parent = parent_process()
     if parent is None:
         return

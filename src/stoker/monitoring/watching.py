@@ -13,6 +13,7 @@ from pathlib import Path
 from stoker.errors import BadInput, StokerError
 from stoker.monitoring.lock import held
 from stoker.monitoring.monitor import Monitor, Outlook
+from stoker.process_settings import call_process
 from stoker.run_directory import RunDirectory
 
 _NICENESS = 10
@@ -87,6 +88,7 @@ def _print(line: str) -> None:
 
 def main() -> int:
     """The process beside the command; its argument is the run's folder."""
+    call_process("monitor")
     try:
         watch_beside(RunDirectory(Path(sys.argv[1])))
     except BadInput as error:

@@ -14,6 +14,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from stoker.child_processes import die_with_parent, fork_server
 from stoker.errors import EXIT_FAILED, StokerError
+from stoker.process_settings import call_rank
 
 _GRACE_SECONDS = 5.0
 """How long the other ranks may take to end after one of them has failed."""
@@ -91,6 +92,7 @@ def _rank_main(
     main: RankMain, work: Any, rank: int, port: int, timeout_seconds: float, sender: connection.Connection
 ) -> None:
     die_with_parent()
+    call_rank(rank)
     try:
         timeout = datetime.timedelta(seconds=timeout_seconds)
         store = TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)

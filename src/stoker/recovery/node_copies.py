@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stoker.checkpoint import read_complete
 from stoker.checkpoint.snapshots import Snapshot
+from stoker.process_settings import call_process
 from stoker.recovery.courier import FETCHED, OF, OUTLINES, Parcel, Round, courier_main
 from stoker.recovery.node_link import Door
 from stoker.recovery.processes import Address
@@ -111,4 +112,5 @@ def _courier(
     theirs: connection.Connection, ours: connection.Connection, folder: Path, door: Door, token: str
 ) -> None:
     ours.close()  # copied by the fork: the courier must see its supervisor go
+    call_process("courier")
     courier_main(theirs, folder, door, token)

@@ -20,6 +20,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from stoker.child_processes import die_with_parent
 from stoker.errors import EXIT_FAILED, NonFinite, OutOfMemory, StokerError, Terminated
+from stoker.process_settings import call_rank
 from stoker.recovery.blame import GroupView
 from stoker.recovery.faults import Fault
 from stoker.recovery.injection import Injection
@@ -129,6 +130,7 @@ def _rank_main(
     lease: Lease | None,
 ) -> None:
     die_with_parent()
+    call_rank(here.rank)
     print_what_matters()
     _let_go_of_connections(here.listener)
     for other in others:  # the supervisor's ends, which a fork copies: a rank that dies must be seen to

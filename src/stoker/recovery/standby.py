@@ -15,6 +15,7 @@ from multiprocessing.context import ForkProcess, ForkServerProcess
 
 from stoker.child_processes import die_with_parent, fork_server, held_back
 from stoker.errors import StokerError
+from stoker.process_settings import call_process
 from stoker.recovery.faults import Fault
 from stoker.recovery.following import Following, follow
 from stoker.recovery.leading import Lead
@@ -130,6 +131,7 @@ def _supervisor_main(channel: connection.Connection, copied: Sequence[connection
     for commands_end in copied:  # by the fork: nobody but the command may hold them
         commands_end.close()
     die_with_parent(by_thread=False)
+    call_process("superv.")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's to judge, which passes it on as SIGTERM
     run: RunDirectory | None = None
     stop = StopRequest()

@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from stoker.child_processes import die_with_parent, fork_server
 from stoker.errors import StokerError
+from stoker.process_settings import call_rank
 from stoker.verification.work import Place
 
 Work = TypeVar("Work")
@@ -129,6 +130,7 @@ def _worker_main(messages: connection.Connection, port: int) -> None:
             function, work, number, rank, device, timeout = messages.recv()
         except EOFError:
             return
+        call_rank(rank)
         failure, result = None, None
         try:
             if device.type == "cuda":

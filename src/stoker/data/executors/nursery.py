@@ -9,7 +9,6 @@ of its own alone; no worker uses polars.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -23,23 +22,16 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from stoker.errors import StokerError
+from stoker.process_settings import call_process, end_with_parent
 
 ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """The environment of workers: they are as many as there are processors."""
 _THREADS, _FILES = Path("/proc/self/task"), Path("/proc/self/fd")
 _SAFE_THREADS = ("jemalloc_bg_thd", "polars-ooc-clea")
-_END_WITH_PARENT = 1
-"""`PR_SET_PDEATHSIG` of Linux's prctl."""
 _MESSAGE_BYTES = 64
 
 Serve = Callable[[int], None]
 """The life of a worker, which takes jobs from standard input and answers on standard output; given its memory."""
-
-
-def end_with_parent() -> None:
-    """Let the kernel end this process with the thread that started it, whatever this one is doing then."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
 
 
 def nursery(serve: Serve) -> Nursery | None:
@@ -136,6 +128,7 @@ def _end(control: socket.socket, pid: int, parent: int) -> None:
 def _tend(control: socket.socket, serve: Serve, parent: int) -> NoReturn:
     """The life of a nursery: until the other end of `control` is closed."""
     end_with_parent()
+    call_process("nursery")
     if os.getppid() != parent:  # it ended before the kernel was asked
         os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; Ctrl-C reaches the whole group

@@ -25,9 +25,10 @@ from typing import IO, Any, BinaryIO
 import stoker
 from stoker.data.executors.executor import Job, Result, WorkerDied
 from stoker.data.executors.idleness import Idleness, processor_seconds
-from stoker.data.executors.nursery import ONE_THREAD_EACH, Nursery, end_with_parent
+from stoker.data.executors.nursery import ONE_THREAD_EACH, Nursery
 from stoker.data.light_imports import leave_pandas_out
 from stoker.errors import BadInput, StokerError
+from stoker.process_settings import call_process, end_with_parent
 
 OUT_OF_TIME = signal.SIGPROF
 """Ends a worker that spent more processor time on a piece of its job than it had set itself."""
@@ -183,6 +184,7 @@ def serve_afresh() -> None:
 def serve(memory: int) -> None:
     """The whole life of a worker process, whose data may take so many bytes."""
     global _in_worker
+    call_process("worker")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; Ctrl-C reaches the whole group
     _in_worker = True
     leave_pandas_out()
