@@ -28,6 +28,7 @@ _CLASSES = (
     (0xE000, 0xF900, _RARE),  # private use
 )
 _PUNCTUATION = "“”‘’…—·"
+_DASHES_AND_DOTS = -7.0
 _FREQUENT_HANGUL, _OTHER_HANGUL, _FREQUENT_KANA = -5.5, -10.0, -5.0
 """What tells Korean from bytes of Chinese read as Korean: of 2,350 syllables a hundred are most of a text."""
 
@@ -54,6 +55,7 @@ def _mean(text: str, table: npt.NDArray[np.float32]) -> tuple[float, int]:
 @lru_cache(maxsize=1)
 def _table_of_decodings() -> npt.NDArray[np.float32]:
     table = _table().copy()
+    table[0x2010:0x2028] = np.maximum(table[0x2010:0x2028], _DASHES_AND_DOTS)
     table[0xAC00:0xD7A4] = _OTHER_HANGUL
     frequent = np.array([ord(character) for character in FREQUENT], dtype=np.uint32)
     table[frequent[(frequent >= 0xAC00) & (frequent < 0xD7A4)]] = _FREQUENT_HANGUL

@@ -33,7 +33,8 @@ _BOMS = (
     (b"\x84\x31\x95\x33", "gb18030"),
 )
 _EAST_ASIAN = ("gb18030", "big5hkscs", "cp950", "euc_jp", "shift_jis", "euc_kr")
-_CHINESE = frozenset(("gb18030", "big5hkscs", "cp950"))
+_BIG5 = frozenset(("big5hkscs", "cp950"))  # the same but for some signs
+_CHINESE = _BIG5 | {"gb18030"}
 _SINGLE_BYTE_WORDS = (
     "cp1250 cp1251 cp1252 cp1253 cp1254 cp1256 cp1257 iso8859_1 latin_1 iso8859_2 iso8859_5 iso8859_7 "
     "iso8859_9 iso8859_15 koi8_r koi8_u mac_roman"
@@ -65,7 +66,8 @@ _NATS_AHEAD, _NATS_AGREED = 4.0, 1.0
 """How much likelier a reading must be than the next one; the same where it has most frequent characters, too."""
 _NATS_OF_KANA = -5.0
 _MANY_CHARACTERS = 20
-_LONE = re.compile("(?<=[A-Za-z])[^\x00-\x7f](?![^\x00-\x7f])|(?<![^\x00-\x7f])[^\x00-\x7f](?=[A-Za-z])")
+_LETTER = "[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
+_LONE = re.compile(f"(?<=[A-Za-z]){_LETTER}(?![^\x00-\x7f])|(?<![^\x00-\x7f]){_LETTER}(?=[A-Za-z])")
 _KANA = re.compile("[\u3041-\u30ff]")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
@@ -227,10 +229,12 @@ def _judged_east_asian(sample: bytes, whole: bool) -> tuple[str | None, bool]:
         return None, False
     best, *others = sorted(scores, key=lambda text: scores[text][0], reverse=True)
     mean, count, encoding = scores[best]
+    others = [text for text in others if not {encoding, scores[text][2]} <= _BIG5]
     ahead = (mean - scores[others[0]][0]) * count if others else _NATS_AHEAD
     most_frequent = max(scores, key=likeness)
     if likeness(most_frequent) < _LIKENESS:
-        return (encoding if mean >= _COMMON and ahead >= _NATS_AHEAD else None), mean >= _COMMON
+        is_likely = mean >= _COMMON and re.search(_LETTER, best) is not None  # signs alone are of many encodings
+        return (encoding if is_likely and ahead >= _NATS_AHEAD else None), is_likely
     if mean >= _LEAST_COMMONNESS and (ahead >= _NATS_AHEAD or (best == most_frequent and ahead >= _NATS_AGREED)):
         return encoding, True
     return (scores[most_frequent][2] if count >= _MANY_CHARACTERS else None), mean >= _LEAST_COMMONNESS
