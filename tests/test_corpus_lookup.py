@@ -46,6 +46,15 @@ def test_text_that_is_not_prepared_is_said(tmp_path: Path) -> None:
         corpus_at(path)
 
 
+def test_what_was_prepared_with_overrides_is_named_where_the_recipe_is_not_prepared(tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    with pytest.raises(BadInput, match=r"first$"):
+        corpus_at(path)
+    corpus = prepare(load_recipe(path, ["data.held_out=0.02"]), Silent())
+    with pytest.raises(BadInput, match=rf"such as overrides, is named by its own folder: {corpus.folder}$"):
+        corpus_at(path)
+
+
 def test_a_folder_that_is_neither_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is neither a run nor a prepared corpus"):
         corpus_at(tmp_path)

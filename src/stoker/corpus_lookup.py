@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.data.corpus import Corpus
 from stoker.data.ledger import Ledger
+from stoker.data.place_of_url import is_url
 from stoker.data.published import bring, folder_of_url
 from stoker.errors import BadInput
-from stoker.plural import counted
+from stoker.plural import counted, first_of
 from stoker.progress import Progress, Silent
 from stoker.run_directory import RunDirectory
 from stoker.training.origin import corpus_of
@@ -136,7 +137,21 @@ def corpus_at(path: Path, progress: Progress | None = None) -> Corpus:
     from stoker.data.prepared import find_prepared
     from stoker.recipe.loading import load_recipe
 
-    corpus = find_prepared(load_recipe(path), progress)
+    loaded = load_recipe(path)
+    corpus = find_prepared(loaded, progress)
     if corpus is None:
-        raise BadInput(f"the text of {path} is not prepared yet; run `stoker prepare {path}` first")
+        raise BadInput(
+            f"the text of {path} is not prepared yet; run `stoker prepare {path}` first{_other_corpora(loaded)}"
+        )
     return corpus
+
+
+def _other_corpora(loaded: LoadedRecipe) -> str:
+    """The corpora where the recipe's would be, newest first: it may have been prepared with overrides."""
+    if is_url(loaded.recipe.data.prepared):
+        return ""
+    manifests = sorted(loaded.prepared_folder.glob("*/manifest.json"), key=lambda file: -file.stat().st_mtime)
+    if not manifests:
+        return ""
+    names = first_of([str(manifest.parent) for manifest in manifests], most=2)
+    return f". What was prepared of other settings, such as overrides, is named by its own folder: {names}"

@@ -107,6 +107,18 @@ def test_sources_are_named_and_their_kind_and_language_are_looked_at(tmp_path: P
     ]
 
 
+@pytest.mark.parametrize("encoding", ["gbk", "big5", "utf-16", "utf-8"])
+def test_text_in_an_old_encoding_is_chinese_too(tmp_path: Path, encoding: str) -> None:
+    folder = tmp_path / "手 册"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.txt").write_bytes("山水花石風月，星河春夏秋冬。他去公園看花。".encode(encoding))
+    arguments = ["recipe", "new", str(tmp_path / "r.yaml"), "--parameters", "1m", "--data", str(folder)]
+    assert CliRunner().invoke(cli.application, arguments).exit_code == 0
+    (source,) = load_recipe(tmp_path / "r.yaml").recipe.data.sources
+    assert source.language == "zh"
+
+
 @pytest.mark.parametrize(
     ("parameters", "tokens", "expected"),
     [

@@ -20,6 +20,8 @@ from stoker.errors import BadInput
 from stoker.record import SUPERVISOR, RecordWriter
 from stoker.report import write_report
 from stoker.report.page import embedded_json
+from stoker.report.run_facts import RunFacts
+from stoker.report.story import model_words
 from stoker.run_directory import RunDirectory
 from tests.report.synthetic_run import SyntheticRun
 
@@ -95,6 +97,12 @@ def test_the_page_needs_nothing_else(whole: Page) -> None:
     assert "unsafe-inline" not in policy.split("script-src")[1]
     for script in whole.scripts_of_type(None):
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
+
+
+def test_a_model_of_one_layer_and_one_head_has_no_heads() -> None:
+    recipe = {"model": {"layers": 1, "heads": 1, "hidden_size": 32}, "training": {"sequence_length": 128}}
+    facts = RunFacts(RunDirectory(Path("run")), "", recipe, {}, {}, {})
+    assert model_words(facts) == "1 layer, width 32, 1 head, context 128"
 
 
 def test_headline_and_tables_say_what_the_run_did(whole: Page) -> None:

@@ -85,11 +85,21 @@ def new(
     """
     from stoker.recipe.template import write_template
 
-    written = write_template(path, parameters, data or [], tokens, name, overwrite, _supports)
+    written = write_template(path, parameters, data or [], tokens, name, overwrite, _supports, _decoded)
     if json:
         print_json({"recipe": str(written)})
     else:
         print_result(f"wrote {written}; next: stoker recipe check {written}")
+
+
+def _decoded(content: bytes) -> str:
+    """The text at the beginning of a file, in the encoding in which `prepare` would read it; empty without one."""
+    from stoker.data.reading.decoding import Undecodable, detect_encoding
+
+    try:
+        return content.decode(detect_encoding(content, whole=False), errors="ignore")
+    except Undecodable:
+        return ""
 
 
 def _supports(texts: Sequence[str], vocabulary_size: int) -> bool:

@@ -27,9 +27,9 @@ from stoker.recipe import Data, Source, Tokenizer
 from stoker.recipe.loading import LoadedRecipe
 from stoker.run_directory import locked_folder
 
-RULES = 8
-"""Version of how text becomes tokens: raised when cleaning, filters or selection change what comes out, or what is
-measured of it."""
+RULES = 9
+"""Version of how text becomes tokens: raised when reading, cleaning, filters or selection change what comes out, or
+what is measured of it."""
 HASHES_FILE = ".hashes.json"
 _AFTER_READING = frozenset(("sources", "deduplication", "held_out", "shard_tokens", "tokenizer"))
 """Settings that change nothing of what one file is read as; a source's own are told apart for each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 PLAIN = (".txt", ".md")
@@ -23,7 +23,12 @@ def files_in(path: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in sorted(names) if not name.startswith("."))
 
 
-def whole_text(data: Sequence[Path]) -> list[str] | None:
+def as_utf8(content: bytes) -> str:
+    """What of the bytes is UTF-8."""
+    return content.decode("utf-8", errors="ignore")
+
+
+def whole_text(data: Sequence[Path], decoded: Callable[[bytes], str] = as_utf8) -> list[str] | None:
     """The texts in `data`, each once; None where they are more than 8 MB or kept otherwise than as text or JSON
     lines, so that nothing is known of them without preparing them."""
     texts: dict[str, None] = {}
@@ -34,7 +39,7 @@ def whole_text(data: Sequence[Path]) -> list[str] | None:
             read += file.stat().st_size
             if file.suffix.lower() not in PLAIN + _LINES or read > _MOST_BYTES or files > _MOST_FILES:
                 return None
-            content = file.read_bytes().decode("utf-8", errors="ignore")
+            content = decoded(file.read_bytes())
             texts |= dict.fromkeys(_of_lines(content) if file.suffix.lower() in _LINES else [content])
     return list(texts)
 

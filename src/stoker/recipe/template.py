@@ -21,7 +21,7 @@ from stoker.plural import counted
 from stoker.recipe import Data, Model, Recipe, Source, Training
 from stoker.recipe.derivation import Derivation, Derived, derive, read_amount
 from stoker.recipe.fields import field_type, section_for
-from stoker.recipe.given_text import whole_text
+from stoker.recipe.given_text import as_utf8, whole_text
 from stoker.recipe.yaml_text import dump_inline
 
 _COLUMN, _LONGEST_LINE = 32, 120
@@ -46,12 +46,13 @@ def write_template(
     name: str | None = None,
     overwrite: bool = False,
     supports: Callable[[Sequence[str], int], bool] | None = None,
+    decoded: Callable[[bytes], str] = as_utf8,
 ) -> Path:
     """Write a recipe for a model of about `parameters` (`25m`) on the text in `data`; returns its path.
 
     `supports` says whether a vocabulary of so many entries can be trained on texts; without it the vocabulary
-    follows from `parameters` alone. Raises `BadInput` for amounts that are none, for missing folders, and for a
-    file that exists already.
+    follows from `parameters` alone. `decoded` turns the beginning of a file into text. Raises `BadInput` for
+    amounts that are none, for missing folders, and for a file that exists already.
     """
     if path.is_dir():
         path = path / "recipe.yaml"
@@ -59,8 +60,8 @@ def write_template(
         raise BadInput(f"{path} exists already; give another name, or --overwrite to replace it")
     wanted = read_amount(parameters, "--parameters")
     amount = read_amount(tokens, "--tokens") if tokens is not None else None
-    sources = _guess_sources(data, path.absolute().parent)
-    texts = whole_text(data) if data and supports is not None else None
+    sources = _guess_sources(data, path.absolute().parent, decoded)
+    texts = whole_text(data, decoded) if data and supports is not None else None
     can = partial(supports, texts) if texts is not None and supports is not None else None
     derivation = derive(wanted, amount, can)
     if name is None:
@@ -173,7 +174,7 @@ def _defaults(section: Any, given: set[str], depth: int, sections: bool = True) 
     return lines
 
 
-def _guess_sources(data: Sequence[Path], folder: Path) -> list[_SourceGuess]:
+def _guess_sources(data: Sequence[Path], folder: Path, decoded: Callable[[bytes], str]) -> list[_SourceGuess]:
     if not data:
         return [
             _SourceGuess(
@@ -192,7 +193,7 @@ def _guess_sources(data: Sequence[Path], folder: Path) -> list[_SourceGuess]:
         name = plain if names[plain] == 1 else f"{plain}-{names[plain]}"
         files = [path] if path.is_file() else list(_some_files(path))
         relative = os.path.relpath(path.absolute(), folder)
-        guesses.append(_SourceGuess(name, relative, _kind(files), _language(files)))
+        guesses.append(_SourceGuess(name, relative, _kind(files), _language(files, decoded)))
     return guesses
 
 
@@ -221,13 +222,13 @@ def _kind(files: Sequence[Path]) -> Derived:
     return Derived("prose", "by the files' names; also: code, mathematics, dialogue")
 
 
-def _language(files: Sequence[Path]) -> Derived | None:
+def _language(files: Sequence[Path], decoded: Callable[[bytes], str]) -> Derived | None:
     """`zh` where most letters of a few readable files are Chinese; else nothing is claimed."""
     plain = [file for file in files if file.suffix.lower() in (".txt", ".md", ".jsonl", ".html")][:_FILES_READ]
     chinese = letters = 0
     for file in plain:
         with open(file, "rb") as stream:
-            text = stream.read(_BYTES_READ).decode("utf-8", errors="ignore")
+            text = decoded(stream.read(_BYTES_READ))
         letters += sum(character.isalpha() for character in text)
         chinese += sum("\u4e00" <= character <= "\u9fff" for character in text)
     if letters and chinese > letters / 3:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from stoker import wording
 from stoker.diagnosis.in_a_line import in_a_line
-from stoker.plural import counted
+from stoker.plural import counted, one_of
 from stoker.recipe import Model
 from stoker.recipe.size import parameter_count
 from stoker.report.curves import seconds_per_step
@@ -106,12 +106,19 @@ def model_words(facts: RunFacts) -> str:
         return wording.NOTHING
     kv = model.get("kv_heads") or model.get("heads")
     parts = [
-        f"{model['layers']} layers" if "layers" in model else "",
+        _said(model["layers"], "layers") if "layers" in model else "",
         f"width {model['hidden_size']}" if "hidden_size" in model else "",
-        f"{model['heads']} heads" + (f" ({kv} kv)" if kv != model["heads"] else "") if "heads" in model else "",
+        _said(model["heads"], "heads") + (f" ({kv} kv)" if kv != model["heads"] else "")
+        if "heads" in model
+        else "",
         f"context {facts.setting('training', 'sequence_length')}",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _said(number: object, many: str) -> str:
+    """`1 head`, `2 heads`; whatever a recipe that was written by hand has in the place of the number."""
+    return f"{number} {one_of(many) if number == 1 else many}"
 
 
 def parameters(facts: RunFacts) -> float | None:

@@ -37,6 +37,38 @@ def test_a_few_characters_of_big5_are_enough(text: str) -> None:
     assert decode(text.encode("big5")) == text
 
 
+@pytest.mark.parametrize(
+    ("words", "encoding"), [("函式", "big5"), ("視窗與函式", "big5"), ("语法", "gbk"), ("描述与语法", "gbk")]
+)
+def test_a_few_chinese_words_in_an_english_text_are_right(words: str, encoding: str) -> None:
+    text = f'.SH "{words} DESCRIPTION"\nThis macro allocates memory, in the same manner as malloc.\n'
+    assert decode(text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize("text", ["It’s “here”", "函式 – list ––", "函式 •••"])
+def test_typographic_signs_of_big5_are_right_in_an_english_text(text: str) -> None:
+    assert decode(text.encode("big5")) == text
+
+
+@pytest.mark.parametrize("text", ["ユーザー名: ", "# ファイルマーク:", "(片仮名を含む)"])
+def test_a_few_characters_of_japanese_are_not_chinese(text: str) -> None:
+    assert decode(text.encode("euc_jp")) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("視窗 Window", "big5"),
+        ("描述\n描述\n描述", "gbk"),
+        ("A etiqueta DESDE la línea", "cp1252"),
+        ("¡Listo!", "cp1252"),
+    ],
+)
+def test_what_two_encodings_explain_equally_well_is_a_fault_and_not_noise(text: str, encoding: str) -> None:
+    with pytest.raises(Undecodable, match="no other encoding fits"):
+        decode(text.encode(encoding))
+
+
 @given(st.permutations(SIMPLIFIED), st.integers(8, 30))
 def test_any_words_of_simplified_chinese_in_gbk_are_right(words: list[str], length: int) -> None:
     text = "".join(words[:length])

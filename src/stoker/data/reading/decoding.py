@@ -1,7 +1,7 @@
 """Which character encoding bytes are in, and their text; never a guess that makes noise of good text.
 
-UTF-8 that decodes strictly is UTF-8. Otherwise each candidate is judged by how much of what it yields
-are characters that real text is made of, which tells GBK from Big5 in a few words.
+UTF-8 that decodes strictly is UTF-8. Otherwise each candidate is judged by how common the characters are that it
+yields, which tells GBK from Big5 and Korean in a word or two; what two candidates explain equally well is no text.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import unicodedata
 
 import charset_normalizer
 
+from stoker.data.commonness import commonness_of_decoding
 from stoker.data.frequent_characters import FREQUENT, likeness
 
 
@@ -32,6 +33,8 @@ _BOMS = (
     (b"\x84\x31\x95\x33", "gb18030"),
 )
 _EAST_ASIAN = ("gb18030", "big5hkscs", "cp950", "euc_jp", "shift_jis", "euc_kr")
+_BIG5 = frozenset(("big5hkscs", "cp950"))  # the same but for some signs
+_CHINESE = _BIG5 | {"gb18030"}
 _SINGLE_BYTE_WORDS = (
     "cp1250 cp1251 cp1252 cp1253 cp1254 cp1256 cp1257 iso8859_1 latin_1 iso8859_2 iso8859_5 iso8859_7 "
     "iso8859_9 iso8859_15 koi8_r koi8_u mac_roman"
@@ -56,6 +59,16 @@ _WESTERN = frozenset("éèàçêâîôûëïùüöäßñóíáúãõåæøœÉÈ
 """Letters of French, German, Spanish, Portuguese and the Nordic languages."""
 _LEAST_BYTES_OF_A_LINE = 5
 _LIKENESS_OF_A_LINE = 0.4
+_LIKENESS, _COMMON, _LEAST_COMMONNESS = 0.2, -9.5, -11.0
+"""Share of frequent characters that East Asian text has; mean logarithm of the frequency of its characters, without
+that share and with it."""
+_NATS_AHEAD, _NATS_AGREED = 4.0, 1.0
+"""How much likelier a reading must be than the next one; the same where it has most frequent characters, too."""
+_NATS_OF_KANA = -5.0
+_MANY_CHARACTERS = 20
+_LETTER = "[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
+_LONE = re.compile(f"(?<=[A-Za-z]){_LETTER}(?![^\x00-\x7f])|(?<![^\x00-\x7f]){_LETTER}(?=[A-Za-z])")
+_KANA = re.compile("[\u3041-\u30ff]")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -146,7 +159,8 @@ def detect_encoding(sample: bytes, *, whole: bool) -> str:
     if len(_CONTROL_BYTES.findall(sample)) * 100 > len(sample):
         raise Undecodable("binary", error.start, "control characters, and neither UTF-8 nor UTF-16 text")
     if not _mostly_utf8(sample):
-        fitting = _east_asian(sample, whole) or _single_byte(sample)
+        encoding, is_east_asian = _judged_east_asian(sample, whole)
+        fitting = encoding if is_east_asian else encoding or _single_byte(sample)
         if fitting is not None:
             return fitting
     if whole:
@@ -196,15 +210,44 @@ def _utf16_without_mark(sample: bytes, whole: bool) -> str | None:
 
 
 def _east_asian(sample: bytes, whole: bool) -> str | None:
-    best, encoding_of_best = 0.0, None
+    """The encoding in which the characters of `sample` are as common as in text, and commoner than in others."""
+    return _judged_east_asian(sample, whole)[0]
+
+
+def _judged_east_asian(sample: bytes, whole: bool) -> tuple[str | None, bool]:
+    """(the encoding; whether it is likely some East Asian one, also where two readings are too near to choose)."""
+    scores: dict[str, tuple[float, int, str]] = {}
     for encoding in (*_EAST_ASIAN, "utf-16-le", "utf-16-be"):
         text = _decoded_sample(sample, encoding, whole)
         if text is None or (encoding.startswith("utf-16") and not _has_no_odd_characters(text)):
             continue
-        found = likeness(text)
-        if found > best:
-            best, encoding_of_best = found, encoding
-    return encoding_of_best if best >= 0.2 else None
+        text = text[:20000]
+        found = (*_commonness(text, encoding), encoding)
+        if text not in scores or found[0] > scores[text][0]:
+            scores[text] = found
+    if not scores:
+        return None, False
+    best, *others = sorted(scores, key=lambda text: scores[text][0], reverse=True)
+    mean, count, encoding = scores[best]
+    others = [text for text in others if not {encoding, scores[text][2]} <= _BIG5]
+    ahead = (mean - scores[others[0]][0]) * count if others else _NATS_AHEAD
+    most_frequent = max(scores, key=likeness)
+    if likeness(most_frequent) < _LIKENESS:
+        is_likely = mean >= _COMMON and re.search(_LETTER, best) is not None  # signs alone are of many encodings
+        return (encoding if is_likely and ahead >= _NATS_AHEAD else None), is_likely
+    if mean >= _LEAST_COMMONNESS and (ahead >= _NATS_AHEAD or (best == most_frequent and ahead >= _NATS_AGREED)):
+        return encoding, True
+    return (scores[most_frequent][2] if count >= _MANY_CHARACTERS else None), mean >= _LEAST_COMMONNESS
+
+
+def _commonness(text: str, encoding: str) -> tuple[float, int]:
+    """How common the characters of a reading are, and their number.
+
+    A lone character within a Latin word is an accented letter that swallowed the next one; kana are Japanese.
+    """
+    mean, count = commonness_of_decoding(_LONE.sub("\ue000", text))
+    kana = len(_KANA.findall(text)) if encoding in _CHINESE else 0
+    return (mean + _NATS_OF_KANA * kana / count if kana else mean), count
 
 
 def _has_no_odd_characters(text: str) -> bool:
