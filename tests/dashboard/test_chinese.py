@@ -125,19 +125,47 @@ def test_every_word_of_the_page_is_there_in_chinese() -> None:
     assert keys["ENGLISH"] == keys["CHINESE"]
 
 
+STAGES = [
+    {"stage": 1, "first_step": 1, "shares": {"english": 0.6, "chinese": 0.4}},
+    {
+        "stage": 2, "first_step": 1200, "shares": {"english": 0.6, "chinese": 0.4},
+        "last_shares": {"english": 0.25, "chinese": 0.75},
+    },
+]  # fmt: skip
+_NOTHING_WITHOUT_DETAIL = (
+    "saved", "failure", "spike", "divergence", "slow_rank", "alert", "mixture", "mixture_changed",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", sorted(_LINES))
 def test_every_event_that_has_english_words_has_chinese_ones(name: str) -> None:
     detail = {
         "message": "m", "steps_again": 3, "origin": "memory", "bytes": 5, "seconds": 0.25, "before": 4,
         "ranks": [2], "measure": "loss", "observed": 9.0, "verdict": "clear", "ratio": 2.0, "retried": True,
         "fault": "kill@5", "reason": "r", "rule": "x", "state": "firing", "severity": "critical", "summary": "s",
+        "stages": STAGES, "from_step": 9, "old": {"a": 1.0}, "new": {"b": 1.0},
     }  # fmt: skip
     told = in_a_chinese_line({"event": name, "detail": detail})
     assert told is not None
     if name != "terminated":  # which says what the command itself gave as the reason
         assert CHINESE.search(told)
     without = in_a_chinese_line({"event": name, "detail": None})
-    assert without is not None or name in ("saved", "failure", "spike", "divergence", "slow_rank", "alert")
+    assert without is not None or name in _NOTHING_WITHOUT_DETAIL
+
+
+def test_the_mixture_of_a_run_is_told_by_its_stages_in_both_languages() -> None:
+    event = {"event": "mixture", "detail": {"stages": STAGES}}
+    assert in_a_line(event) == (
+        "english 60.0%, chinese 40.0%; from step 1,200: english 60.0%, chinese 40.0%, moving to english 25.0%, "
+        "chinese 75.0%"
+    )
+    assert in_a_chinese_line(event) == (
+        "english 60.0%, chinese 40.0%；从第 1200 步起：english 60.0%, chinese 40.0%，"
+        "逐渐变为 english 25.0%, chinese 75.0%"
+    )
+    changed = {"event": "mixture_changed", "detail": {"from_step": 9, "old": {"a": 1.0}, "new": {"b": 1.0}}}
+    assert in_a_line(changed) == "from step 9: b 100.0%; before: a 100.0%"
+    assert in_a_chinese_line(changed) == "从第 9 步起：b 100.0%；此前：a 100.0%"
 
 
 STOOD_OUT = {

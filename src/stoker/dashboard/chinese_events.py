@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker import wording
 from stoker.diagnosis.course import COMMAND_ENDED, RANKS_CHANGED, Event, detail_of
-from stoker.diagnosis.in_a_line import reason_of
+from stoker.diagnosis.in_a_line import reason_of, shares_in_words, stages_of
 
 _UNITS = ((86_400.0, "天"), (3600.0, "小时"), (60.0, "分钟"), (1.0, "秒"))
 
@@ -98,6 +98,21 @@ def _slow(detail: dict[str, Any]) -> str:
     return f"进程 {'、'.join(map(str, ranks))} 单独计时为其他进程的 {_figure(ratio)} 倍"
 
 
+def _mixture(detail: dict[str, Any]) -> str:
+    return "；".join(
+        f"{f'从第 {first} 步起：' if number else ''}{shares_in_words(shares)}"
+        + (f"，逐渐变为 {shares_in_words(last)}" if last != shares else "")
+        for number, (first, shares, last) in enumerate(stages_of(detail))
+    )
+
+
+def _mixture_changed(detail: dict[str, Any]) -> str:
+    step, old, new = detail.get("from_step"), detail.get("old"), detail.get("new")
+    if not isinstance(step, int) or not isinstance(old, dict) or not isinstance(new, dict):
+        return ""
+    return f"从第 {step} 步起：{shares_in_words(new)}；此前：{shares_in_words(old)}"
+
+
 def _figure(value: Any) -> str:
     return wording.figure(value) if isinstance(value, float) else str(value)
 
@@ -128,6 +143,8 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "divergence": _stood_out,
     "replayed": _replayed,
     "slow_rank": _slow,
+    "mixture": _mixture,
+    "mixture_changed": _mixture_changed,
     COMMAND_ENDED: lambda detail: "整条命令终止而未能留下记录：它被杀死，或所在机器停机",
     RANKS_CHANGED: _resized,
 }

@@ -44,7 +44,7 @@ def _summary(run: WatchedRun) -> dict[str, Any]:
         "state": run.state,
         "step": last.get("step"),
         "planned": planned if isinstance(planned, int) else None,
-        "loss": float(np.median(finite[-9:])) if finite.size else None,
+        "loss": float(finite[-1]) if finite.size else None,
         "tokens_seen": last.get("tokens_seen"),
         "tokens_per_second": float(np.median(tokens[known] / seconds[known])) if known.any() else None,
         "step_seconds": float(np.median(seconds[known])) if known.any() else None,

@@ -116,6 +116,37 @@ def _alert(detail: dict[str, Any]) -> str:
     return f"{detail['rule']} {state} ({detail.get('severity')}): {detail['summary']}"
 
 
+def _mixture(detail: dict[str, Any]) -> str:
+    """Shares of the sources in each stage, and what they move to within it."""
+    return "; ".join(
+        f"{f'from step {first:,}: ' if number else ''}{shares_in_words(shares)}"
+        + (f", moving to {shares_in_words(last)}" if last != shares else "")
+        for number, (first, shares, last) in enumerate(stages_of(detail))
+    )
+
+
+def _mixture_changed(detail: dict[str, Any]) -> str:
+    step, old, new = detail.get("from_step"), detail.get("old"), detail.get("new")
+    if not isinstance(step, int) or not isinstance(old, dict) or not isinstance(new, dict):
+        return ""
+    return f"from step {step:,}: {shares_in_words(new)}; before: {shares_in_words(old)}"
+
+
+def stages_of(detail: dict[str, Any]) -> list[tuple[int, dict[str, float], dict[str, float]]]:
+    """First step, and shares in the first and the last step, of each stage that a `mixture` event tells of."""
+    stages = detail.get("stages")
+    return [
+        (int(stage["first_step"]), stage["shares"], stage.get("last_shares", stage["shares"]))
+        for stage in (stages if isinstance(stages, list) else [])
+        if isinstance(stage, dict) and {"first_step", "shares"} <= set(stage) and isinstance(stage["shares"], dict)
+    ]
+
+
+def shares_in_words(shares: dict[str, float]) -> str:
+    """`english 40.0%, chinese 30.0%`."""
+    return ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if isinstance(share, int | float))
+
+
 def _figure(value: Any) -> str:
     return wording.figure(value) if isinstance(value, float) else str(value)
 
@@ -138,6 +169,8 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "divergence": _stood_out,
     "replayed": _replayed,
     "slow_rank": _slow_rank,
+    "mixture": _mixture,
+    "mixture_changed": _mixture_changed,
     COMMAND_ENDED: lambda detail: COMMAND_ENDED_WORDS,
     RANKS_CHANGED: _resized,
 }
