@@ -8,7 +8,7 @@
 Every run is a small model on real text, with drawn size, sources, mixture, ranks, strength and step of the fault.
 Faults come in as those of `stoker drill` do; the rest are recipes. Half of the seeds are for building the doctor
 (`--seeds building`), the others only for the table in docs/diagnosis.md (`--seeds final`, which writes it there).
-Final seeds whose marks were read while the doctor was built on (`first final`, `second final`) are for building
+Final seeds whose marks were read while the doctor was built on (`first final` to `third final`) are for building
 ever after.
 `--keep` keeps the runs' records; `--again` asks the doctor about kept ones without training.
 """
@@ -39,7 +39,9 @@ from benchmarks.examination_runs import Runs, examine, prepare_text, said  # noq
 
 from stoker.recovery.forked import Forked  # noqa: E402
 
-_FIRST_SEED = {"building": 0, "first final": 1_000_000, "second final": 2_000_000, "final": 3_000_000}
+_FIRST_SEED = {
+    "building": 0, "first final": 1_000_000, "second final": 2_000_000, "third final": 3_000_000, "final": 4_000_000,
+}  # fmt: skip
 _PAGE = ROOT / "docs" / "diagnosis.md"
 _BEGIN, _END = "<!-- examination: begin -->", "<!-- examination: end -->"
 _IMPORTED = ("polars", "stoker.checkpoint", "stoker.training.rank", "stoker.training.held_out_text", "scipy.stats")
