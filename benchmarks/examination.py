@@ -40,7 +40,8 @@ from benchmarks.examination_runs import Runs, examine, prepare_text, said  # noq
 from stoker.recovery.forked import Forked  # noqa: E402
 
 _FIRST_SEED = {
-    "building": 0, "first final": 1_000_000, "second final": 2_000_000, "third final": 3_000_000, "final": 4_000_000,
+    "building": 0, "first final": 1_000_000, "second final": 2_000_000, "third final": 3_000_000,
+    "final": 4_000_000,
 }  # fmt: skip
 _PAGE = ROOT / "docs" / "diagnosis.md"
 _BEGIN, _END = "<!-- examination: begin -->", "<!-- examination: end -->"
